@@ -1,0 +1,60 @@
+# `make` alone lists the targets. They are all that CI runs (.ci/run), the same on a laptop.
+# Needed on the machine: git, make and Python 3.11 or newer. Everything else goes into .venv.
+
+PYTHON ?= python3
+ARGS   ?=
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
+UV_PIN := $(shell awk -F'"' '/^name = "uv"$$/ { getline; print $$2; exit }' uv.lock)
+
+unexport VIRTUAL_ENV
+export UV_PROJECT_ENVIRONMENT := $(VENV)
+export UV_PYTHON_DOWNLOADS    := never
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench cases fuzz coverage clean
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## make .venv with everything in it (the other targets do this by themselves)
+
+$(READY): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Airlock needs Python 3.11 or newer and '$(PYTHON)' is older or does not run; name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@[ -x "$(UV)" ] || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot make a virtual environment: install the package python3-venv (Debian, Ubuntu), or put uv on the PATH" >&2; exit 1; }
+	@[ -x "$(UV)" ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_PIN); }
+	@"$(UV)" sync --all-extras --locked -q --python $(PYTHON)
+	@touch $@
+
+demo: $(READY) ## watch the gateway at work, in one minute
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(READY) ## run the tests; ARGS="-k name" and the like go to pytest
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(ARGS)
+
+check: $(READY) ## lint, format, types, import contracts, architecture tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src tests examples docs
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/arch
+
+bench: $(READY) ## measure CPU per request against the published original (needs a C compiler)
+	@$(BIN)/python bench/run.py $(ARGS)
+
+cases: $(READY) ## list the numbered cases that no test holds yet
+	@$(BIN)/python tests/cases.py $(ARGS)
+
+fuzz: $(READY) ## run the fuzz tests for longer
+	@AIRLOCK_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest -q -n 2 tests/fuzz $(ARGS)
+
+coverage: $(READY) ## run the tests with branch coverage
+	@$(BIN)/coverage run -m pytest -q $(ARGS)
+	@$(BIN)/coverage report
+
+clean: ## remove what make made: environments, caches, builds, benchmark output
+	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache bench/.venv-peer bench/out
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,87 @@
+"""`airlock gateway serve`, and the same program under its compatible name `mcp-airlock`.
+
+Knows the flags; the two sets of defaults are `gateway.settings.Defaults`. SPEC: gateway.md 1.3, 15.1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from airlock.edge import out
+from airlock.edge.httpurl import parse_target
+from airlock.edge.settings import Environment
+from airlock.gateway.settings import Defaults, Flags
+
+__all__ = ["group", "mcp_airlock"]
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        parse_target(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _flags(command: F) -> F:
+    """The flags of both names."""
+    for option in reversed((
+        click.option("--policy", required=True, metavar="PATH", help="The policy file."),
+        click.option("--upstream", required=True, metavar="URL", callback=_url,
+                     help="The MCP endpoint of the server behind the gateway."),
+        click.option("--env", metavar="NAME", help="Environment name; overrides AIRLOCK_ENV and the policy's own."),
+        click.option("--audit", default="audit.jsonl", show_default=True, metavar="PATH", help="The audit file."),
+        click.option("--audit-max-bytes", type=click.IntRange(min=0), default=0, metavar="N",
+                     help="Rotate the audit file before it would pass N bytes; 0: never."),
+        click.option("--audit-keep", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
+                     help="Rotated audit files to keep."),
+        click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
+        click.option("--front", type=click.Choice(["modern", "dual"]), default="modern", show_default=True,
+                     help="Protocol eras of the front; dual is not there yet."),
+        click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Listen address."),
+        click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True, metavar="N",
+                     help="Listen port; 0 picks a free one."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _serve(defaults: Defaults, front: str, **flags: object) -> None:
+    if front != "modern":
+        raise click.BadParameter("--front dual is not there yet: this version serves 2026-07-28 only")
+
+    def command() -> int:
+        from airlock.gateway.serve import serve
+
+        return serve(Flags(**flags), Environment.of_process(), defaults)  # type: ignore[arg-type]
+
+    sys.exit(out.guarded(defaults.program, command))
+
+
+@click.group("gateway")
+def group() -> None:
+    """The governing MCP proxy."""
+
+
+@group.command("serve")
+@_flags
+def serve_command(front: str, **flags: object) -> None:
+    """Serve one MCP upstream under a policy, with state that survives a restart.
+
+    The same program as mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
+    """
+    _serve(Defaults("airlock", durable=True), front, **flags)
+
+
+@click.command("mcp-airlock")
+@click.version_option(package_name="airlock", message="mcp-airlock %(version)s")
+@_flags
+def mcp_airlock(front: str, **flags: object) -> None:
+    """Serve one MCP upstream under a policy; state lives in this process unless AIRLOCK_STORE_DSN is set."""
+    _serve(Defaults("mcp-airlock", durable=False), front, **flags)

@@ -1,0 +1,190 @@
+"""Knows one connection to an upstream: a request out, one answer in, and whether it may be used again.
+
+Must not know where it leads, or how an answer is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from typing import Protocol, cast
+
+from airlock.core.errors import UpstreamError, UpstreamFailure
+from airlock.edge.httpanswer import Answer, ClientLimits, Reply
+
+__all__ = ["Connection", "Pool"]
+
+_READABLE = select.POLLIN | select.POLLPRI
+
+
+class Pool(Protocol):
+    """What a connection needs of its owner."""
+
+    limits: ClientLimits
+
+    def keep(self, connection: Connection, now: float) -> None:
+        """Take back a connection whose answer was read completely and cleanly."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is gone, kept or not."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """One connection, in use by at most one call. `transport` is None until it is connected.
+
+    INVARIANT: `_waiter` is set exactly while a call runs, and is resolved with a value, never an exception,
+    so that an answer nobody waits for any more leaves nothing to report.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_deadline",
+        "_loop",
+        "_poll",
+        "_pool",
+        "_request",
+        "_sent",
+        "_timer",
+        "_waiter",
+        "connecting",
+        "idle_since",
+        "transport",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._poll: select.poll | None = None
+        self._answer: Answer | None = None
+        self._waiter: asyncio.Future[Reply | UpstreamError] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._request = b""
+        self._sent = False
+        self.transport: asyncio.Transport | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.idle_since = 0.0
+
+    def begin(self, now: float, request: bytes) -> asyncio.Future[Reply | UpstreamError]:
+        """Start a call: send `request` now, or as soon as the connection stands."""
+        limits = self._pool.limits
+        self._waiter = waiter = self._loop.create_future()
+        self._answer = Answer(limits)
+        self._deadline = now + limits.total_s
+        if self.transport is not None:
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+            self._sent = True
+            self.transport.write(request)
+        else:
+            self._timer = self._loop.call_at(now + min(limits.connect_s, limits.total_s), self._expire)
+            self._request = request
+        return waiter
+
+    def leave(self, waiter: asyncio.Future[Reply | UpstreamError]) -> None:
+        """End the wait. When the answer has not come, the connection cannot be used again."""
+        if self._waiter is waiter:
+            self._release()
+            self.abort()
+
+    def fail(self, error: str | UpstreamError) -> None:
+        """Close, and end the call if one runs, with `error`; a cause alone means unreachable."""
+        answer = self._answer
+        waiter = self._release()
+        self.abort()
+        if waiter is not None and not waiter.done():
+            if isinstance(error, str):
+                status = (answer.status or None) if answer is not None else None
+                error = UpstreamError(UpstreamFailure.UNREACHABLE, error, reached=self._sent, status=status)
+            waiter.set_result(error)
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+    def usable(self) -> bool:
+        """Tell whether a kept connection still looks alive, by asking the socket without reading it."""
+        # SPEC: performance.md trap 5: what the upstream closed while idle must not count as "may have run";
+        # and whatever it sent while idle answers nothing we asked.
+        # LIMIT: what arrives after the next request left is taken for its answer; only the id can tell.
+        assert self.transport is not None
+        return not self.transport.is_closing() and (self._poll is None or not self._poll.poll(0))
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the waiting request, unless nobody waits any more."""
+        self.transport = made = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self.connecting = None
+        sock = made.get_extra_info("socket")
+        if sock is not None:
+            self._poll = select.poll()
+            self._poll.register(sock.fileno(), _READABLE)
+        request, self._request = self._request, b""
+        if self._waiter is None or self._waiter.done():
+            made.abort()
+        else:
+            self._sent = True
+            made.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; the call ends when its answer is whole, or at the first thing wrong with it."""
+        answer = self._answer
+        if answer is None:
+            # SECURITY: bytes nobody asked for would become the answer to the next call.
+            self.abort()
+            return
+        try:
+            whole = answer.feed(data)
+        except UpstreamError as error:
+            self.fail(error)
+            return
+        if whole:
+            self._finish(answer)
+
+    def eof_received(self) -> None:
+        """End the answer if only the end of the connection can end it; else it is torn."""
+        if self._answer is not None and self._answer.end():
+            self._finish(self._answer)
+        else:
+            self.fail("torn answer")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the pool; a call that still runs will get no answer."""
+        self._pool.forget(self)
+        self.fail("torn answer" if exc is None else type(exc).__name__)
+
+    def _finish(self, answer: Answer) -> None:
+        waiter = self._release()
+        transport = self.transport
+        assert waiter is not None
+        assert transport is not None
+        waits = not waiter.done()
+        # INVARIANT: a connection goes back only after one whole answer with nothing behind it, to a call that
+        # still waits and whose request has left: otherwise the next call could read this one's leftovers.
+        if answer.reusable and waits and not transport.get_write_buffer_size():
+            self.idle_since = now = self._loop.time()
+            self._pool.keep(self, now)
+        else:
+            transport.abort()
+        if waits:
+            waiter.set_result(answer.reply())
+
+    def _release(self) -> asyncio.Future[Reply | UpstreamError] | None:
+        self._answer = None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        waiter, self._waiter = self._waiter, None
+        return waiter
+
+    def _expire(self) -> None:
+        # One handle at a time: it is set for the connect limit first, then for the rest of the deadline.
+        if self._sent and self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+        else:
+            self.fail("TimeoutError")

@@ -1,0 +1,163 @@
+"""The gateway's routes as one bare ASGI callable: `/mcp`, the probes, and 404 for the rest.
+
+Knows the order of admission (gateway.md 2); what an admitted request means is `flow`'s and `listing`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from airlock.core.decision import Verdict
+from airlock.core.principal import Principal
+from airlock.core.redact import values
+from airlock.core.text.cut import cut
+from airlock.core.wire import jsonrpc
+from airlock.edge import trace as traces
+from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body, respond
+from airlock.edge.identity.resolve import Identity
+from airlock.edge.recording import Entry
+from airlock.edge.trace import Trace
+from airlock.gateway import body, boundary, flow, listing
+from airlock.gateway.gate import Answer, Gate
+from airlock.gateway.modern import headers
+from airlock.gateway.modern.admission import Refusal, Request, admit, missing_principal, oversized
+
+__all__ = ["App"]
+
+NAME_CHARS = 128
+READY_WAIT_S = 2.0
+
+_TEXT = b"text/plain; charset=utf-8"
+_OK = b'{"status":"ok"}'
+_UNAVAILABLE = b'{"status":"unavailable"}'
+
+
+class App:
+    """Answers HTTP requests for one `Gate`."""
+
+    def __init__(self, gate: Gate, identity: Identity, max_request_bytes: int) -> None:
+        self._gate = gate
+        self._identity = identity
+        self._max_request_bytes = max_request_bytes
+        self._ping: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Route one request."""
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        if path == "/mcp":
+            await self._mcp(scope, receive, send)
+        elif path in {"/healthz", "/readyz"}:
+            await self._probe(scope, send)
+        else:
+            await respond(send, 404, b"not found\n", _TEXT)
+
+    async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
+            return
+        lines = scope["headers"]
+        inbound = headers.read(lines)
+        # A1: the size, before anything else.
+        raw: bytes | None
+        try:
+            raw = await read_body(receive, self._max_request_bytes, inbound.content_length)
+        except BodyTooLarge:
+            raw = None
+        except ClientGone:
+            return
+        answer = await self._answer(raw, inbound, lines)
+        await respond(send, answer.status, answer.body)
+
+    async def _answer(
+        self, raw: bytes | None, inbound: headers.Inbound, lines: list[tuple[bytes, bytes]]
+    ) -> Answer:
+        """A2 to A12, then the method. `raw` is None for a body over the limit."""
+        if raw is None:
+            return self._refused(oversized(self._max_request_bytes), None, None)
+        # A2: who is asking; answered only at A12.
+        principal = self._identity.resolve(lines, self._gate.clock.now())
+        # A3-A11
+        admitted = admit(raw, inbound)
+        if isinstance(admitted, Refusal):
+            return self._refused(admitted, principal, None)
+        trace = _trace(admitted, self._gate)
+        # A12
+        if principal is None:
+            return self._refused(missing_principal(admitted), None, trace)
+        if admitted.method == "tools/call":
+            return await flow.tools_call(self._gate, admitted, principal, trace)
+        return await listing.passed(self._gate, admitted, principal, trace)
+
+    def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
+        """Record a refused request, without its arguments, and answer its JSON-RPC error."""
+        # SECURITY: names are cut and arguments left out, or whoever reaches the port fills the log (T36).
+        entry = Entry(
+            call_id=self._gate.ids.hex(16),
+            principal=values.name(principal.name) if principal is not None else None,
+            method=_name(refusal.method),
+            tool=_name(refusal.tool),
+            args_json="null",
+            verdict=Verdict.DENY.value,
+            rule_id=str(refusal.rule),
+            tier=None,
+            dry_run=None,
+            trace_id=trace.trace_id if trace is not None else None,
+            detail_json=values.detail_json(refusal.reason),
+        )
+        try:
+            self._gate.recorder.refusal(entry)
+        except OSError as error:
+            return boundary.unrecorded(self._gate, refusal.id, error)
+        message = jsonrpc.error(refusal.id, refusal.code, f"airlock: {refusal.reason}", refusal.data)
+        return Answer(refusal.status, body.encode(message))
+
+    async def _probe(self, scope: Scope, send: Send) -> None:
+        if scope["method"] not in {"GET", "HEAD"}:
+            await respond(send, 405, b"use GET\n", _TEXT, [(b"allow", b"GET, HEAD")])
+        elif scope["path"] == "/healthz" or await self._ready():
+            await respond(send, 200, _OK)
+        else:
+            await respond(send, 503, _UNAVAILABLE)
+
+    async def _ready(self) -> bool:
+        """Ask the store, sharing one question among concurrent probes.
+
+        A question that outlasts the wait is abandoned, not cancelled; the next probe asks anew, so one stuck
+        connection never pins the answer. SPEC: gateway.md 1.5.
+        """
+        ping = self._ping
+        if ping is None or ping.done():
+            ping = asyncio.create_task(self._gate.store.ping())  # type: ignore[arg-type]
+            ping.add_done_callback(_seen)
+            self._ping = ping
+        done, _ = await asyncio.wait({ping}, timeout=READY_WAIT_S)
+        if not done:
+            if self._ping is ping:
+                self._ping = None
+            return False
+        return not ping.cancelled() and ping.exception() is None
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Look at an abandoned ping's exception, so that nothing complains that nobody did."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _name(text: str | None) -> str | None:
+    """A client-chosen name for the log: scrubbed, then cut."""
+    clean = values.name(text)
+    return None if clean is None else cut(clean, NAME_CHARS, "…[cut]")
+
+
+def _trace(request: Request, gate: Gate) -> Trace:
+    """SPEC: gateway.md 14: the header first, else strings of `_meta`."""
+    inbound = request.inbound
+    if inbound.traceparent is not None:
+        state = inbound.tracestate
+        return traces.begin(
+            inbound.traceparent.decode("latin-1"), None if state is None else state.decode("latin-1"), gate.ids
+        )
+    return traces.begin(request.meta.get("traceparent"), request.meta.get("tracestate"), gate.ids)

@@ -1,0 +1,70 @@
+"""Making the question to a person: a fresh ticket, the prompt's text, and the preview that goes with it.
+
+Knows how they are put together; texts are `core.approval.prompt`'s, tickets `core.approval.ticket`'s.
+SPEC: gateway.md 7.4, 8.1, 8.2.
+"""
+
+from __future__ import annotations
+
+from airlock.core.action import Action
+from airlock.core.approval import prompt, ticket
+from airlock.core.policy.model import Policy
+from airlock.core.principal import Principal
+from airlock.core.redact import values
+from airlock.core.redact.patterns import scrub_text
+from airlock.core.text.safe import one_line
+from airlock.gateway import meta, results
+from airlock.gateway.gate import Gate
+
+__all__ = ["question"]
+
+_DECISION_KEYS = (meta.VERDICT, meta.RULE_ID, meta.DRY_RUN)
+
+
+def question(
+    gate: Gate, policy: Policy, action: Action, principal: Principal, preview: dict[str, object] | None
+) -> dict[str, object]:
+    """Issue a ticket for `action` and return the prompt result. `preview`: the shaped result of the dry run."""
+    key = gate.ids.hex(16)
+    claims = ticket.Claims(
+        p=principal.name,
+        t=action.name,
+        h=action.arguments_digest(),
+        e=action.environment,
+        u=action.target,
+        k=key,
+        exp=gate.clock.now() + ticket.LIFETIME_S,
+        m=gate.confirmations.mode,
+    )
+    content = preview.get("content") if preview is not None else None
+    message = prompt.compose(
+        environment=action.environment,
+        tool=action.name,
+        description=policy.tools[action.name].description,
+        arguments=action.arguments,
+        preview=None if preview is None else prompt.preview_text(content),
+        key=key,
+        mode=gate.confirmations.mode,
+    )
+    carried: dict[str, object] = {}
+    blocks: list[object] | None = None
+    if preview is not None:
+        own = preview.get("_meta")
+        if isinstance(own, dict):
+            carried = {name: value for name, value in own.items() if name not in _DECISION_KEYS}
+        blocks = _scrubbed(content, action)
+    title = f"Execute {one_line(action.name)} in {one_line(action.environment)}?"
+    return results.prompted(message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks)
+
+
+def _scrubbed(content: object, action: Action) -> list[object]:
+    """The preview's blocks with their texts scrubbed; malformed content becomes an empty list."""
+    if not isinstance(content, list):
+        return []
+    masked = values.masked_by_key(action.arguments)
+    return [_scrubbed_block(block, masked) for block in content if isinstance(block, dict)]
+
+
+def _scrubbed_block(block: dict[str, object], masked: tuple[str, ...]) -> dict[str, object]:
+    text = block.get("text")
+    return {**block, "text": scrub_text(values.mask(text, masked))} if isinstance(text, str) else block

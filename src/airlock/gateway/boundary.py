@@ -1,0 +1,55 @@
+"""The last catch of a request: recorded as `internal.error`, answered without a word of the exception.
+
+SPEC: gateway.md 6 (last paragraphs), 12.1.
+"""
+
+from __future__ import annotations
+
+from airlock.core.decision import Verdict
+from airlock.core.redact import values
+from airlock.core.redact.patterns import scrub_text
+from airlock.core.rules import Rule
+from airlock.core.text.cut import cut
+from airlock.core.wire import jsonrpc
+from airlock.edge.recording import Entry, Open
+from airlock.gateway import body
+from airlock.gateway.gate import Answer, Gate
+
+__all__ = ["broke", "internal", "unrecorded"]
+
+DETAIL_CHARS = 300
+
+
+def broke(gate: Gate, entry: Entry, opened: Open | None, request_id: object, error: Exception) -> Answer:
+    """Close the books on a request that failed inside the gateway, and answer -32603."""
+    said = cut(scrub_text(f"{type(error).__name__}: {error}"), DETAIL_CHARS, "…")
+    gate.log.line(f"internal error: {said}")
+    if opened is not None:
+        if not opened.closed:
+            opened.close(
+                verdict=Verdict.ERROR.value,
+                rule_id=Rule.INTERNAL_ERROR.value,
+                latency_ms=None,
+                upstream_status=None,
+                detail_json=values.detail_json(said),
+            )
+        return internal(request_id)
+    entry.verdict = Verdict.ERROR.value
+    entry.rule_id = Rule.INTERNAL_ERROR.value
+    entry.detail_json = values.detail_json(said)
+    try:
+        gate.recorder.refusal(entry)
+    except OSError as failure:
+        return unrecorded(gate, request_id, failure)
+    return internal(request_id)
+
+
+def unrecorded(gate: Gate, request_id: object, failure: OSError) -> Answer:
+    """The audit could not take a record: nothing goes on without it."""
+    gate.log.line(f"the audit record could not be written: {failure.strerror or type(failure).__name__}")
+    return internal(request_id)
+
+
+def internal(request_id: object) -> Answer:
+    """The answer that says nothing but that it failed."""
+    return Answer(500, body.encode(jsonrpc.error(request_id, jsonrpc.INTERNAL, "airlock: internal error")))

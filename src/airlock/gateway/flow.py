@@ -1,0 +1,300 @@
+"""The flow of one tool call, in the numbered steps of gateway.md 6. The same for every front.
+
+Everything it decides it asks the pure core; everything it does goes through a port of the `Gate`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airlock.core import grant as grants
+from airlock.core.action import Action
+from airlock.core.decision import Allow, Confirm, Deny, Fact, Need, Tier, Verdict
+from airlock.core.errors import StoreUnavailable, UpstreamError
+from airlock.core.grant import Grant
+from airlock.core.policy.decide import Facts, decide
+from airlock.core.principal import Principal
+from airlock.core.redact import values
+from airlock.core.rules import Rule
+from airlock.core.wire import jsonrpc
+from airlock.edge.recording import Entry, Open
+from airlock.edge.trace import Trace
+from airlock.gateway import asking, body, boundary, confirm, outgoing, results, shaping
+from airlock.gateway.catalog import CatalogUnavailable
+from airlock.gateway.confirm import Standing, State
+from airlock.gateway.gate import Answer, Gate
+from airlock.gateway.modern.admission import Request
+from airlock.gateway.upstream.http import Answer as UpstreamAnswer
+
+__all__ = ["tools_call"]
+
+
+async def tools_call(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
+    """Govern one admitted `tools/call` and answer it. Never raises for anything a client or upstream does."""
+    call = _Call(gate, request, principal, trace)
+    try:
+        try:
+            return await _decided(call)
+        except StoreUnavailable as error:
+            gate.log.warning(f"the state store did not answer: {error}")
+            return call.deny(Deny(Rule.STORE_UNAVAILABLE, "the state store did not answer"), detail=str(error))
+    except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
+        return boundary.broke(gate, call.entry, call.opened, request.id, error)
+
+
+class _Call:
+    """One call on its way through the steps."""
+
+    __slots__ = (
+        "action", "entry", "gate", "mirror", "now", "opened", "principal", "request", "snapshot", "standing",
+        "started", "trace",
+    )  # fmt: skip
+
+    def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
+        assert request.name is not None
+        self.gate = gate
+        self.request = request
+        self.principal = principal
+        self.trace = trace
+        # 1: the snapshot is taken once; a reload does not touch this call.
+        self.snapshot = gate.snapshot
+        self.now = gate.clock.now()
+        self.started = gate.clock.monotonic()
+        self.action = Action(
+            request.name, request.arguments, self.snapshot.policy.environment, gate.target
+        )
+        self.mirror: str | None = None
+        self.standing: Standing | None = None
+        self.opened: Open | None = None
+        self.entry = Entry(
+            call_id=gate.ids.hex(16),
+            principal=values.name(principal.name),
+            method="tools/call",
+            tool=values.name(request.name),
+            args_json=values.args_json(request.arguments),
+            verdict=Verdict.ERROR.value,
+            rule_id=Rule.INTERNAL_ERROR.value,
+            tier=None,
+            dry_run=None,
+            trace_id=trace.trace_id,
+            detail_json="null",
+        )
+
+    def deny(self, deny: Deny, detail: object = None) -> Answer:
+        """Record a refusal and answer it as a tool result the model can read."""
+        entry = self.entry
+        entry.verdict = Verdict.DENY.value
+        entry.rule_id = deny.rule.value
+        entry.tier = deny.tier.value if deny.tier is not None else None
+        entry.detail_json = values.detail_json(detail if detail is not None else deny.reason or None)
+        self.gate.recorder.refusal(entry)
+        return self.reply(results.denied(deny.rule, deny.reason))
+
+    def tier(self) -> Tier | None:
+        """The tier that policy gives this call, for refusals that come before the decision."""
+        return self.snapshot.policy.tier(self.action.name, self.principal)
+
+    def reply(self, result: dict[str, object]) -> Answer:
+        """Answer with a result of our own."""
+        return Answer(200, body.encode(jsonrpc.result(self.request.id, result)))
+
+    def elapsed_ms(self) -> int:
+        return int((self.gate.clock.monotonic() - self.started) * 1000)
+
+
+async def _decided(call: _Call) -> Answer:
+    """Steps 2 to 10: decide, and hand what may run to `_forwarded`."""
+    gate = call.gate
+    # 2: a confirmation that comes back.
+    if "requestState" in call.request.params:
+        checked = await confirm.check(
+            gate.confirmations, gate.store, call.action, call.principal, call.request.params, call.now
+        )
+        if isinstance(checked, Rule):
+            return call.deny(Deny(checked, "", call.tier()))
+        call.standing = checked
+    # 3-5: allowlist, where, tier, radius, schema.
+    decision = await _judged(call)
+    # 6
+    if isinstance(decision, Deny):
+        return call.deny(decision)
+    call.entry.tier = decision.tier.value
+    call.entry.rule_id = decision.rule.value
+    if isinstance(decision, Confirm):
+        call.entry.verdict = Verdict.CONFIRM.value
+        # 7: still waiting; nothing is sent and nobody is asked again.
+        if call.standing is not None and call.standing.state in (State.PENDING, State.PENDING_IGNORED):
+            return _waiting(call, call.standing)
+        # 10: nothing can be shown; the person is asked without a preview.
+        if not decision.preview:
+            return _asked(call)
+        return await _forwarded(call, decision, grants.for_preview(call.action, decision))
+    call.entry.verdict = Verdict.ALLOW.value
+    # 8-9: use the yes up, then reserve; either can still refuse.
+    granted = await _granted(call, decision)
+    if isinstance(granted, Deny):
+        return call.deny(granted)
+    return await _forwarded(call, decision, granted)
+
+
+async def _judged(call: _Call) -> Allow | Deny | Confirm:
+    """Ask `decide`, fetching each fact it needs."""
+    accepted = call.standing is not None and call.standing.state is State.ACCEPTED
+    policy = call.snapshot.policy
+    facts = Facts(confirmed=accepted)
+    while True:
+        decision = decide(call.action, call.principal, policy, facts)
+        if not isinstance(decision, Need):
+            return decision
+        if decision.fact is Fact.SCHEMA:
+            try:
+                found = await call.gate.catalog.dry_run(
+                    call.action.name, call.request.version, call.principal, call.trace
+                )
+            except CatalogUnavailable as error:
+                return Deny(Rule.CATALOG_UNAVAILABLE, error.reason, call.tier())
+            call.mirror = found.mirror
+            facts = msgspec.structs.replace(facts, dry_run_declared=found.declared)
+        else:
+            window = policy.tools[call.action.name].radius.window_s
+            used = await call.gate.store.used(call.principal.name, call.action.name, call.now - window)
+            facts = msgspec.structs.replace(facts, used=used)
+
+
+async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
+    """Steps 8 and 9. A key that was burned stays burned whatever comes after."""
+    standing, store = call.standing, call.gate.store
+    burned = False
+    if standing is not None and standing.state is State.ACCEPTED and allow.dry_run is not True:
+        # SPEC: gateway.md 6 [STRICTER]: whatever tier runs it for real, an accepted yes is used up.
+        burned = await store.burn(standing.claims.k, standing.claims.exp)
+        if not burned:
+            return Deny(Rule.MRTR_REPLAY, "", allow.tier)
+    if allow.charge is not None:
+        radius = call.snapshot.policy.tools[call.action.name].radius
+        who, tool, since = call.principal.name, call.action.name, call.now - radius.window_s
+        if not await store.reserve(who, tool, allow.charge, call.now, since, radius.max_per_principal):
+            return over_window(allow.charge, await store.used(who, tool, since), radius, allow.tier)
+    if allow.rule is Rule.L2_CONFIRMED:
+        return grants.by_approval(call.action, allow, burned=burned)
+    return grants.by_policy(call.action, allow)
+
+
+async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> Answer:
+    """Steps 11 to 16: the intent on file, the call sent, the answer shaped, the outcome recorded."""
+    gate, asks = call.gate, isinstance(decision, Confirm)
+    gated = asks or decision.rule is Rule.L2_CONFIRMED
+    charge = decision.charge if isinstance(decision, Allow) else None
+    # 11
+    request = outgoing.for_call(
+        grant, call.request, call.principal, call.trace, mirror=call.mirror, strip_state=asks or call.standing is not None
+    )
+    call.entry.dry_run = grant.dry_run
+    try:
+        call.opened = gate.recorder.intent(call.entry)
+    except OSError:
+        await _give_back(call, charge)
+        raise
+    # 12
+    try:
+        answer = await gate.upstream.call(grant, request, exact=gated)
+    except UpstreamError as error:
+        if not error.reached:
+            await _give_back(call, charge)
+        call.opened.close(
+            verdict=Verdict.ERROR.value,
+            rule_id=error.kind.value,
+            latency_ms=call.elapsed_ms(),
+            upstream_status=error.status,
+            detail_json=values.detail_json(error.cause),
+        )
+        confirmed = decision.rule is Rule.L2_CONFIRMED
+        return call.reply(
+            results.failed(error, dry=grant.dry_run is True, asking=asks, confirmed=confirmed)
+        )
+    return _answered(call, decision, grant, answer, gated=gated)
+
+
+def _answered(
+    call: _Call, decision: Allow | Confirm, grant: Grant, answer: UpstreamAnswer, *, gated: bool
+) -> Answer:
+    """Steps 13 to 16."""
+    asks = isinstance(decision, Confirm)
+    result = answer.result
+    if result is None:
+        # A JSON-RPC error goes back unchanged; behind L2 it is a dry run that failed.
+        _closed(call, answer.status, {"no_prompt": "the dry run was answered with an error"} if asks else None)
+        return Answer(answer.status, body.encode(answer.message))
+    # 13
+    if gated and result.get("resultType") == "input_required":
+        reason = "a tool behind a confirmation may not ask questions of its own"
+        assert call.opened is not None
+        call.opened.close(
+            verdict=Verdict.DENY.value,
+            rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED.value,
+            latency_ms=call.elapsed_ms(),
+            upstream_status=answer.status,
+            detail_json=values.detail_json(reason),
+        )
+        return call.reply(results.denied(Rule.MRTR_UPSTREAM_INPUT_REQUIRED, reason))
+    # 14
+    own_error = result.get("isError") is True
+    limits = call.snapshot.policy.tools[call.action.name].output
+    verdict = Verdict.CONFIRM if asks else Verdict.ALLOW
+    shaped = shaping.shape(
+        result, call.snapshot.scanner, limits, verdict=verdict, rule=decision.rule, dry_run=grant.dry_run
+    )
+    # 15
+    if asks:
+        if answer.status == 200 and not own_error:
+            return _asked(call, result, answer.status, shaped.detail)
+        shaped.detail["no_prompt"] = "the dry run failed, nobody was asked"
+    # 16
+    _closed(call, answer.status, shaped.detail or None)
+    encoded = b'{"jsonrpc":"2.0","id":' + body.encode(call.request.id) + b',"result":' + shaped.encoded + b"}"
+    return Answer(answer.status, encoded)
+
+
+def _asked(
+    call: _Call, preview: dict[str, object] | None = None, status: int | None = None, detail: object = None
+) -> Answer:
+    """Steps 10 and 15: issue a ticket and ask the person, with the dry run's result where there is one."""
+    gate = call.gate
+    if call.opened is None:
+        call.opened = gate.recorder.intent(call.entry)
+    question = asking.question(gate, call.snapshot.policy, call.action, call.principal, preview)
+    _closed(call, status, detail or None)
+    return call.reply(question)
+
+
+def _waiting(call: _Call, standing: Standing) -> Answer:
+    """Step 7: the same state goes back."""
+    ignored = standing.state is State.PENDING_IGNORED
+    call.entry.rule_id = Rule.MRTR_PENDING.value
+    call.entry.detail_json = values.detail_json("an in-band accept was ignored" if ignored else None)
+    call.gate.recorder.refusal(call.entry)
+    state = results.sent_state(call.request.params)
+    assert state is not None
+    return call.reply(results.pending(state, standing.claims.k, ignored=ignored))
+
+
+def _closed(call: _Call, status: int | None, detail: object) -> None:
+    """Write the outcome with the decision's own verdict and rule."""
+    assert call.opened is not None
+    call.opened.close(
+        verdict=call.entry.verdict,
+        rule_id=call.entry.rule_id,
+        latency_ms=call.elapsed_ms(),
+        upstream_status=status,
+        detail_json=values.detail_json(detail),
+    )
+
+
+async def _give_back(call: _Call, charge: int | None) -> None:
+    """Undo a charge for a call that was never sent. SPEC: gateway.md 5.6: a failed refund is logged only."""
+    if charge is None:
+        return
+    try:
+        await call.gate.store.give_back(call.principal.name, call.action.name, charge, call.now)
+    except StoreUnavailable as error:
+        call.gate.log.warning(f"a charge could not be given back: {error}")

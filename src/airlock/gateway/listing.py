@@ -1,0 +1,100 @@
+"""The pass-through methods: `server/discover`, and `tools/list` cut down to what the caller may call.
+
+SPEC: gateway.md 9, in its numbered steps. Neither touches the store.
+"""
+
+from __future__ import annotations
+
+from airlock.core.decision import Verdict
+from airlock.core.errors import UpstreamError
+from airlock.core.principal import Principal
+from airlock.core.redact import values
+from airlock.core.rules import Rule
+from airlock.core.wire import jsonrpc
+from airlock.edge.recording import Entry, Open
+from airlock.edge.trace import Trace
+from airlock.gateway import body, boundary, meta, outgoing
+from airlock.gateway.gate import Answer, Gate, Snapshot
+from airlock.gateway.modern.admission import Request
+
+__all__ = ["passed"]
+
+
+async def passed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
+    """Forward `tools/list` or `server/discover` and answer it."""
+    snapshot = gate.snapshot
+    started = gate.clock.monotonic()
+    entry = Entry(
+        call_id=gate.ids.hex(16),
+        principal=values.name(principal.name),
+        method=request.method,
+        tool=None,
+        args_json="{}",
+        verdict=Verdict.ALLOW.value,
+        rule_id=Rule.PASSTHROUGH.value,
+        tier=None,
+        dry_run=None,
+        trace_id=trace.trace_id,
+        detail_json="null",
+    )
+    opened: Open | None = None
+    try:
+        # 1
+        opened = gate.recorder.intent(entry)
+        verdict, rule, status, detail = Verdict.ALLOW, Rule.PASSTHROUGH.value, None, None
+        # 2
+        try:
+            answer = await gate.upstream.ask(outgoing.passed_through(request, principal, trace))
+        except UpstreamError as error:
+            # 3
+            verdict, rule, status, detail = Verdict.ERROR, error.kind.value, error.status, error.cause
+            message = f"airlock: upstream failed ({error.kind.value}): {error.cause}"
+            reply = Answer(502, body.encode(jsonrpc.error(request.id, jsonrpc.INTERNAL, message)))
+        else:
+            # 4-7
+            status = answer.status
+            rules = None
+            if answer.result is not None:
+                rules = _shape(answer.result, request.method, snapshot, principal)
+            if rules:
+                detail = {"suspicious": rules}
+            reply = Answer(answer.status, body.encode(answer.message))
+        # 8
+        opened.close(
+            verdict=verdict.value,
+            rule_id=rule,
+            latency_ms=int((gate.clock.monotonic() - started) * 1000),
+            upstream_status=status,
+            detail_json=values.detail_json(detail),
+        )
+        return reply
+    except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
+        return boundary.broke(gate, entry, opened, request.id, error)
+
+
+def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal: Principal) -> list[str]:
+    """Clean a result in place, cut a listing to the caller, and return the injection rules that fired."""
+    own = meta.strip_holder(result) if "_meta" in result or method == "tools/list" else {}
+    if method != "tools/list":
+        return []
+    # SECURITY: the list was cut for one principal; a shared cache must not serve it to another (T77).
+    result["cacheScope"] = "private"
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return []
+    meta.strip_tools(tools)
+    policy = snapshot.policy
+    kept = [
+        tool
+        for tool in tools
+        if isinstance(tool, dict)
+        and isinstance(name := tool.get("name"), str)
+        and policy.tier(name, principal) is not None
+    ]
+    result["tools"] = kept
+    own[meta.HIDDEN_TOOLS] = len(tools) - len(kept)
+    findings = snapshot.scanner.scan_tools(kept)
+    if not findings:
+        return []
+    own[meta.SUSPICIOUS] = findings
+    return sorted({str(finding["rule"]) for finding in findings})

@@ -1,0 +1,98 @@
+"""The `_meta` keys under `io.mcp-airlock/`: they are the gateway's alone, in both directions.
+
+Knows where `_meta` can stand in requests, results, content blocks and tools; decides nothing.
+SPEC: gateway.md 3.2, 3.5, 19.
+"""
+
+from __future__ import annotations
+
+from airlock.core.principal import Principal
+from airlock.edge.trace import Trace
+
+__all__ = [
+    "DRY_RUN",
+    "DRY_RUN_PREVIEW",
+    "HIDDEN_TOOLS",
+    "IDEMPOTENCY_KEY",
+    "MESSAGE",
+    "OUTPUT",
+    "PREFIX",
+    "RULE_ID",
+    "STATUS",
+    "SUSPICIOUS",
+    "VERDICT",
+    "for_upstream",
+    "strip_blocks",
+    "strip_holder",
+    "strip_tools",
+]
+
+PREFIX = "io.mcp-airlock/"
+VERDICT = PREFIX + "verdict"
+RULE_ID = PREFIX + "rule_id"
+DRY_RUN = PREFIX + "dry_run"
+IDEMPOTENCY_KEY = PREFIX + "idempotency_key"
+DRY_RUN_PREVIEW = PREFIX + "dry_run_preview"
+STATUS = PREFIX + "status"
+MESSAGE = PREFIX + "message"
+OUTPUT = PREFIX + "output"
+SUSPICIOUS = PREFIX + "suspicious"
+HIDDEN_TOOLS = PREFIX + "hidden_tools"
+PRINCIPAL = PREFIX + "principal"
+GROUPS = PREFIX + "groups"
+
+_REBUILT = frozenset({"traceparent", "tracestate"})
+
+
+def for_upstream(client_meta: dict[str, object], principal: Principal, trace: Trace) -> dict[str, object]:
+    """Rebuild a client's `_meta` for the upstream: its own keys, ours added, the trace context our own.
+
+    SECURITY: a client that sends `io.mcp-airlock/principal` must not be believed by the upstream (T32).
+    """
+    meta = {
+        key: value
+        for key, value in client_meta.items()
+        if not key.startswith(PREFIX)
+        and key not in _REBUILT
+        and (key != "baggage" or isinstance(value, str))
+    }
+    meta[PRINCIPAL] = principal.name
+    if principal.groups:
+        meta[GROUPS] = list(principal.groups)
+    meta["traceparent"] = trace.traceparent
+    if trace.state is not None:
+        meta["tracestate"] = trace.state
+    return meta
+
+
+def strip_holder(holder: dict[str, object]) -> dict[str, object]:
+    """Clean `holder["_meta"]` in place and return it, ready for our own keys (made when there was none)."""
+    meta = holder.get("_meta")
+    if not isinstance(meta, dict):
+        meta = {}
+        holder["_meta"] = meta
+        return meta
+    for key in [key for key in meta if key.startswith(PREFIX)]:
+        del meta[key]
+    return meta
+
+
+def strip_blocks(content: object) -> None:
+    """Clean the `_meta` of every content block, embedded resources included; malformed content stays as it is."""
+    if not isinstance(content, list):
+        return
+    for block in content:
+        if isinstance(block, dict):
+            if "_meta" in block:
+                strip_holder(block)
+            resource = block.get("resource")
+            if isinstance(resource, dict) and "_meta" in resource:
+                strip_holder(resource)
+
+
+def strip_tools(tools: object) -> None:
+    """Clean the `_meta` of every listed tool."""
+    if isinstance(tools, list):
+        for tool in tools:
+            if isinstance(tool, dict) and "_meta" in tool:
+                strip_holder(tool)

@@ -1,0 +1,164 @@
+"""Admission of one POST: from bytes and headers to a request, or to a refusal with its code and status.
+
+Pure: it knows the ladder A3-A11 of gateway.md 2; identity (A2, A12) and the size limit (A1) are the caller's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airlock.core.rules import Rule, protocol_rule
+from airlock.core.wire import jsonrpc
+from airlock.core.wire.strict import StrictError
+from airlock.gateway import body
+from airlock.gateway.modern.headers import Inbound, decode_name
+
+__all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "missing_principal", "oversized"]
+
+REVISION = "2026-07-28"
+METHODS = frozenset({"tools/call", "tools/list", "server/discover"})
+
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class Request(msgspec.Struct, frozen=True):
+    """An admitted request. `params` is the client's own mapping, never changed in place.
+
+    `name` and `arguments` are those of a `tools/call`, else None and empty.
+    """
+
+    id: object
+    method: str
+    params: dict[str, object]
+    meta: dict[str, object]
+    version: str
+    name: str | None
+    arguments: dict[str, object]
+    inbound: Inbound
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A request that goes no further: what the client gets, and what the audit says of it.
+
+    `method` and `tool` are what could be read so far (uncut), None before that.
+    """
+
+    status: int
+    code: int
+    rule: str
+    reason: str
+    id: object = None
+    data: dict[str, object] | None = None
+    method: str | None = None
+    tool: str | None = None
+
+
+def oversized(limit: int) -> Refusal:
+    """A1: the body is over the limit."""
+    return Refusal(
+        413, jsonrpc.INVALID_REQUEST, Rule.REQUEST_TOO_LARGE, f"the request body is over {limit} bytes"
+    )
+
+
+def missing_principal(request: Request) -> Refusal:
+    """A12: nobody is known to be asking."""
+    return Refusal(
+        401,
+        jsonrpc.UNAUTHENTICATED,
+        Rule.PRINCIPAL_MISSING,
+        "no principal: send a valid bearer token",
+        request.id,
+        None,
+        request.method,
+        request.name,
+    )
+
+
+def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
+    """Walk the ladder; the first rule that fails answers."""
+    # A3: strict JSON.
+    try:
+        message = body.decode_request(raw)
+    except StrictError as error:
+        return _refuse(jsonrpc.PARSE, f"the body is not strict JSON: {error}")
+    # A4: one request, not a batch, a notification or a response.
+    if not isinstance(message, dict) or "id" not in message or not isinstance(message.get("method"), str):
+        return _refuse(jsonrpc.INVALID_REQUEST, "the body must be one JSON-RPC request with an id and a method")
+    request_id = message["id"]
+    if not jsonrpc.usable_id(request_id):
+        return _refuse(jsonrpc.INVALID_REQUEST, "the id must be a string or a number")
+    # A5: nesting.
+    if body.too_deep(raw):
+        return _refuse(jsonrpc.INVALID_REQUEST, "the body is nested deeper than 64 levels", request_id)
+    method: str = message["method"]
+    params = message.get("params")
+    return _routed(message["id"], method, params if isinstance(params, dict) else {}, inbound)
+
+
+def _routed(request_id: object, method: str, params: dict[str, object], inbound: Inbound) -> Request | Refusal:
+    """A6-A11: headers, envelope, revision, method, parameters."""
+    tool = params.get("name") if method == "tools/call" else None
+    seen = tool if isinstance(tool, str) else None
+    # A6: a routing header that appears twice.
+    if inbound.doubled is not None:
+        reason = f"the {inbound.doubled} header appears more than once"
+        return _refuse(jsonrpc.HEADER_MISMATCH, reason, request_id, method, seen)
+    # A7: the envelope.
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or _VERSION not in meta or _CAPABILITIES not in meta:
+        reason = f"params._meta must hold {_VERSION} and {_CAPABILITIES}"
+        return _refuse(jsonrpc.INVALID_PARAMS, reason, request_id, method, seen)
+    # A8: headers and body agree.
+    version = meta[_VERSION]
+    problem = _disagreement(method, params, version, inbound)
+    if problem is not None:
+        return _refuse(jsonrpc.HEADER_MISMATCH, problem, request_id, method, seen)
+    # A9: the revision.
+    if not isinstance(version, str):
+        reason = "the protocol version must be a string"
+        return _refuse(jsonrpc.INVALID_PARAMS, reason, request_id, method, seen)
+    if version != REVISION:
+        data: dict[str, object] = {"supported": [REVISION], "requested": version}
+        reason = f"this protocol version is not served; {REVISION} is"
+        return _refuse(jsonrpc.UNSUPPORTED_VERSION, reason, request_id, method, seen, data)
+    # A10: the method.
+    if method not in METHODS:
+        return _refuse(jsonrpc.METHOD_NOT_FOUND, "this method is not served", request_id, method, seen)
+    if method != "tools/call":
+        return Request(request_id, method, params, meta, version, None, {}, inbound)
+    # A11: the call's parameters.
+    arguments = params.get("arguments")
+    if seen is None or not (arguments is None or isinstance(arguments, dict)):
+        reason = "tools/call needs a string name and an object of arguments"
+        return _refuse(jsonrpc.INVALID_PARAMS, reason, request_id, method)
+    return Request(request_id, method, params, meta, version, seen, arguments or {}, inbound)
+
+
+def _disagreement(method: str, params: dict[str, object], version: object, inbound: Inbound) -> str | None:
+    """SPEC: gateway.md 2.1, in its order. Header values are compared without surrounding blanks."""
+    if inbound.protocol_version is None or _text(inbound.protocol_version) != version:
+        return "the MCP-Protocol-Version header must equal the version in params._meta"
+    if inbound.mcp_method is None or _text(inbound.mcp_method) != method:
+        return "the Mcp-Method header must equal the method"
+    field = _NAMED.get(method)
+    named = params.get(field) if field is not None else None
+    if named is not None and (inbound.mcp_name is None or decode_name(inbound.mcp_name) != named):
+        return f"the Mcp-Name header must equal params.{field}"
+    return None
+
+
+def _text(value: bytes) -> str:
+    return value.strip(b" \t").decode("latin-1")
+
+
+def _refuse(
+    code: int,
+    reason: str,
+    request_id: object = None,
+    method: str | None = None,
+    tool: str | None = None,
+    data: dict[str, object] | None = None,
+) -> Refusal:
+    return Refusal(jsonrpc.STATUS[code], code, protocol_rule(code), reason, request_id, data, method, tool)

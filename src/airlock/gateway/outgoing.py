@@ -1,0 +1,79 @@
+"""What goes upstream: header block and body of a call, a listing or a catalog page.
+
+Knows what may pass and what is rebuilt; sends nothing itself. SPEC: gateway.md 3.1-3.4, 23.10.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airlock.core.grant import Grant
+from airlock.core.principal import Principal
+from airlock.edge.trace import Trace
+from airlock.gateway import body, dryrun, meta
+from airlock.gateway.modern.admission import Request
+
+__all__ = ["Outgoing", "catalog_page", "for_call", "passed_through"]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One request to the upstream: its id, ready header lines, and encoded body."""
+
+    id: object
+    headers: bytes
+    body: bytes
+
+
+def for_call(
+    grant: Grant, request: Request, principal: Principal, trace: Trace, *, mirror: str | None, strip_state: bool
+) -> Outgoing:
+    """Build the forwarded call that `grant` allows.
+
+    `mirror` is the `Mcp-Param-*` token of the tool's `dry_run`, if it has one. `strip_state` drops
+    `requestState` and `inputResponses`, when they are ours or answer a question of ours.
+    """
+    params = dict(request.params)
+    params["_meta"] = meta.for_upstream(request.meta, principal, trace)
+    headers = request.inbound.forwarded
+    if strip_state:
+        params.pop("requestState", None)
+        params.pop("inputResponses", None)
+    if grant.dry_run is not None:
+        params["arguments"] = dryrun.forced(request.arguments, value=grant.dry_run)
+        if mirror is not None:
+            headers = dryrun.mirrored(headers, mirror, value=grant.dry_run)
+    return _outgoing(request.id, "tools/call", params, headers, trace)
+
+
+def passed_through(request: Request, principal: Principal, trace: Trace) -> Outgoing:
+    """Build the forwarded form of `tools/list` or `server/discover`: as sent, with `_meta` rebuilt."""
+    params = dict(request.params)
+    params["_meta"] = meta.for_upstream(request.meta, principal, trace)
+    return _outgoing(request.id, request.method, params, request.inbound.forwarded, trace)
+
+
+def catalog_page(
+    request_id: str, version: str, principal: Principal, trace: Trace, cursor: str | None
+) -> Outgoing:
+    """Build the gateway's own `tools/list`, one page of it, with the caller's identity and no capabilities."""
+    envelope: dict[str, object] = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params: dict[str, object] = {"_meta": meta.for_upstream(envelope, principal, trace)}
+    if cursor is not None:
+        params["cursor"] = cursor
+    headers = (
+        b"content-type: application/json\r\nmcp-method: tools/list\r\nmcp-protocol-version: "
+        + version.encode("ascii")
+        + b"\r\n"
+    )
+    return _outgoing(request_id, "tools/list", params, headers, trace)
+
+
+def _outgoing(
+    request_id: object, method: str, params: dict[str, object], headers: bytes, trace: Trace
+) -> Outgoing:
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    line = b"traceparent: " + trace.traceparent.encode("ascii") + b"\r\n"
+    return Outgoing(request_id, headers + line, body.encode(message))

@@ -1,0 +1,116 @@
+"""The results the gateway makes itself: refusals, prompts, pending answers, upstream failures.
+
+Knows shapes only (gateway.md 7, 11); the flow knows when. Texts beginning `airlock: ` are anchors.
+"""
+
+from __future__ import annotations
+
+from airlock.core.approval.ticket import ANSWER_KEY
+from airlock.core.decision import Verdict
+from airlock.core.errors import UpstreamError, UpstreamFailure
+from airlock.core.rules import Rule
+from airlock.gateway import meta
+
+__all__ = ["denied", "failed", "pending", "prompted", "sent_state"]
+
+
+def denied(rule: Rule, reason: str) -> dict[str, object]:
+    """7.2: a refusal the model can read."""
+    text = f"airlock: denied ({rule.value})"
+    return _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule.value)
+
+
+def failed(error: UpstreamError, *, dry: bool, asking: bool, confirmed: bool) -> dict[str, object]:
+    """7.8: the upstream failed; says what ran, what may have run, and what to do.
+
+    `dry`: a dry run was sent. `asking`: it was the preview of a prompt. `confirmed`: a yes was spent on it.
+    """
+    text = f"airlock: {_cause(error)}; {_ran(error, dry=dry)}"
+    if asking:
+        text += ", no confirmation was issued"
+    if confirmed and not error.reached:
+        text += ", the confirmation is spent: start again without requestState"
+    return _error(text, Verdict.ERROR, error.kind.value)
+
+
+def _cause(error: UpstreamError) -> str:
+    match error.kind:
+        case UpstreamFailure.UNREACHABLE:
+            return f"upstream unreachable: {error.cause}"
+        case UpstreamFailure.ENCODED:
+            return "upstream answered with compressed content"
+        case UpstreamFailure.BAD_REPLY:
+            return f"upstream sent a bad reply: {error.cause}"
+        case UpstreamFailure.TOO_LARGE:
+            return f"upstream reply dropped: {error.cause}"
+
+
+def _ran(error: UpstreamError, *, dry: bool) -> str:
+    if not error.reached:
+        return "nothing reached the upstream"
+    if error.kind is UpstreamFailure.TOO_LARGE:
+        return "only the dry run ran, nothing was executed" if dry else "the call ran"
+    return "the dry run may have run, nothing was executed" if dry else "the call may have run"
+
+
+def prompted(
+    message: str, title: str, state: str, key: str, carried: dict[str, object], preview: list[object] | None
+) -> dict[str, object]:
+    """7.4: the question to a person, in the form of an elicitation.
+
+    `carried` is what the preview's own `_meta` held; `preview` its content, scrubbed (None: there was none).
+    """
+    own: dict[str, object] = {
+        **carried,
+        meta.VERDICT: Verdict.CONFIRM.value,
+        meta.RULE_ID: Rule.L2_CONFIRM.value,
+        meta.IDEMPOTENCY_KEY: key,
+    }
+    if preview is not None:
+        own[meta.DRY_RUN] = True
+        own[meta.DRY_RUN_PREVIEW] = preview
+    schema = {
+        "type": "object",
+        "properties": {"confirm": {"type": "boolean", "title": title}},
+        "required": ["confirm"],
+    }
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {
+        "resultType": "input_required",
+        "inputRequests": {ANSWER_KEY: {"method": "elicitation/create", "params": params}},
+        "requestState": state,
+        "_meta": own,
+    }
+
+
+def pending(state: str, key: str, *, ignored: bool) -> dict[str, object]:
+    """7.5: still waiting; the same state goes back. `ignored`: the client said yes where only a link may."""
+    message = "waiting for a person to approve by the link; repeat the call with this requestState"
+    if ignored:
+        message = "the accept sent by the client was ignored: only the approve link approves; " + message
+    return {
+        "resultType": "input_required",
+        "requestState": state,
+        "_meta": {
+            meta.STATUS: "pending",
+            meta.IDEMPOTENCY_KEY: key,
+            meta.MESSAGE: message,
+            meta.VERDICT: Verdict.CONFIRM.value,
+            meta.RULE_ID: Rule.MRTR_PENDING.value,
+        },
+    }
+
+
+def sent_state(params: dict[str, object]) -> str | None:
+    """The `requestState` of a request, when it is text."""
+    state = params.get("requestState")
+    return state if isinstance(state, str) else None
+
+
+def _error(text: str, verdict: Verdict, rule: str) -> dict[str, object]:
+    return {
+        "resultType": "complete",
+        "isError": True,
+        "content": [{"type": "text", "text": text}],
+        "_meta": {meta.VERDICT: verdict.value, meta.RULE_ID: rule},
+    }

@@ -1,0 +1,87 @@
+"""The upstream over HTTP: one JSON-RPC exchange, reduced to the response with our id or to a failure.
+
+Knows what counts as an answer (gateway.md 11.2-11.4); the pooled client below it knows bytes and time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airlock.core.errors import UpstreamError, UpstreamFailure
+from airlock.core.grant import Grant
+from airlock.core.secret import Secret
+from airlock.core.wire import jsonrpc, sse
+from airlock.core.wire.strict import StrictError
+from airlock.edge.httpc import HttpClient, header_line
+from airlock.gateway import body
+from airlock.gateway.outgoing import Outgoing
+
+__all__ = ["Answer", "HttpUpstream"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A JSON-RPC response of the upstream: its HTTP status and the message, which holds `result` or `error`."""
+
+    status: int
+    message: dict[str, object]
+
+    @property
+    def result(self) -> dict[str, object] | None:
+        """The result object; None when the response is an error or the result is not an object."""
+        result = self.message.get("result")
+        return result if isinstance(result, dict) else None
+
+
+class HttpUpstream:
+    """Sends requests to one MCP endpoint. Failures are `UpstreamError`, by the table of gateway.md 11."""
+
+    __slots__ = ("_client", "_fixed")
+
+    def __init__(self, client: HttpClient, authorization: Secret | None) -> None:
+        self._client = client
+        fixed = b"accept: application/json, text/event-stream\r\naccept-encoding: identity\r\n"
+        if authorization is not None:
+            fixed += header_line(b"authorization", authorization.reveal().encode("utf-8", "surrogateescape"))
+        self._fixed = fixed
+
+    async def call(self, grant: Grant, outgoing: Outgoing, *, exact: bool) -> Answer:
+        """Send a tool call: the one place where a grant is spent. A result that is no object is a bad reply.
+
+        `exact` refuses duplicate keys in the answer too, for answers that a decision depends on.
+        """
+        grant.spend()
+        answer = await self._exchange(outgoing, exact=exact)
+        if "result" in answer.message and answer.result is None:
+            raise _bad("the result is not an object", answer.status)
+        return answer
+
+    async def ask(self, outgoing: Outgoing, *, exact: bool = False) -> Answer:
+        """Send a request that changes nothing: a listing or a discovery."""
+        return await self._exchange(outgoing, exact=exact)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _exchange(self, outgoing: Outgoing, *, exact: bool) -> Answer:
+        reply = await self._client.post(self._fixed + outgoing.headers, outgoing.body)
+        if reply.content_type == "text/event-stream":
+            message = sse.reduce(reply.body, outgoing.id, lambda data: body.decode_answer(data, exact=exact))
+            if message is None:
+                raise _bad("the event stream holds no response to this request", reply.status)
+            return Answer(reply.status, message)
+        try:
+            message = body.decode_answer(reply.body, exact=exact)
+        except StrictError as error:
+            raise _bad(f"not a JSON-RPC response: {error}", reply.status) from None
+        if not isinstance(message, dict):
+            raise _bad("not a JSON object", reply.status)
+        # SPEC: gateway.md 11 [STRICTER]: another id, or neither result nor error, is no answer to this request.
+        if "id" not in message or not jsonrpc.same_id(message["id"], outgoing.id):
+            raise _bad("the response carries another id", reply.status)
+        if ("result" in message) == ("error" in message):
+            raise _bad("the response must hold either result or error", reply.status)
+        return Answer(reply.status, message)
+
+
+def _bad(cause: str, status: int) -> UpstreamError:
+    return UpstreamError(UpstreamFailure.BAD_REPLY, cause, reached=True, status=status)

@@ -238,7 +238,7 @@ def main():
         )
     begun = time.monotonic()
     make_peer_env()
-    requests, rounds, starts, window_calls = (300, 1, 1, 1000) if args.quick else (1500, 3, 3, WINDOW_CALLS)
+    requests, rounds, starts, window_calls = (300, 1, 1, 1000) if args.quick else (1200, 3, 3, WINDOW_CALLS)
     bases = ["peer", "raw", "starlette"]
     rows, window = [], None
     targets_file = specs(not args.without_product)

@@ -53,7 +53,7 @@ class Story:
             print(f"   {line[:150]}")
 
     @staticmethod
-    def check(holds: bool, what: str) -> None:  # noqa: FBT001
+    def check(holds: bool, what: str) -> None:
         if not holds:
             raise Differs(what)
         print(f"   {GREEN}ok{PLAIN}  {what}")
@@ -176,9 +176,13 @@ async def walk(story: Story, url: str, bearer: str, effects: Path) -> None:
             story.step("A yes for one call is no yes for another, and a forged state is none at all")
             question = await call("delete_service", {"name": "cart"}, allow_input_required=True)
             state = question.request_state
-            other = await call("delete_service", {"name": "prod-db"}, input_responses=answer, request_state=state)
+            other = await call(
+                "delete_service", {"name": "prod-db"}, input_responses=answer, request_state=state
+            )
             story.say(text_of(other))
-            forged = await call("delete_service", {"name": "cart"}, input_responses=answer, request_state="al1.e30.AA")
+            forged = await call(
+                "delete_service", {"name": "cart"}, input_responses=answer, request_state="al1.e30.AA"
+            )
             story.say(text_of(forged))
             story.check(ours(other)["rule_id"] == "mrtr.mismatch", "swapped arguments: mrtr.mismatch")
             story.check(ours(forged)["rule_id"] == "mrtr.bad_signature", "forged: mrtr.bad_signature")
@@ -188,23 +192,31 @@ async def walk(story: Story, url: str, bearer: str, effects: Path) -> None:
             before = len(asked)
             result = await client.call_tool("delete_service", {"name": "payments"})
             story.say(text_of(result))
-            story.check(ours(result)["rule_id"] == "args.violation" and len(asked) == before, "nobody was asked")
+            story.check(
+                ours(result)["rule_id"] == "args.violation" and len(asked) == before, "nobody was asked"
+            )
 
             story.step("The blast radius: so many objects in a call, so many in an hour")
             result = await client.call_tool("set_replicas", {"names": list("abcd"), "replicas": 0})
             story.say(text_of(result))
-            story.check(ours(result)["rule_id"] == "blast_radius.per_call", "four objects in one call are too many")
+            story.check(
+                ours(result)["rule_id"] == "blast_radius.per_call", "four objects in one call are too many"
+            )
             for names in (["a", "b", "c"], ["d", "e"]):
                 await client.call_tool("set_replicas", {"names": names, "replicas": 2})
             result = await client.call_tool("set_replicas", {"names": ["f"], "replicas": 2})
             story.say(text_of(result))
-            story.check(ours(result)["rule_id"] == "blast_radius.per_principal", "the sixth in an hour as well")
+            story.check(
+                ours(result)["rule_id"] == "blast_radius.per_principal", "the sixth in an hour as well"
+            )
             story.check(landed("set_replicas") == 2, "two calls landed")
 
             story.step("An answer over the cap is cut, and says so")
             result = await client.call_tool("read_logs", {"name": "shop"})
             story.say(text_of(result)[-110:])
-            story.check(ours(result)["output"]["truncated"] is True, f"cut from {ours(result)['output']['chars']}")
+            story.check(
+                ours(result)["output"]["truncated"] is True, f"cut from {ours(result)['output']['chars']}"
+            )
 
             story.step("A poisoned page is flagged, and obeying it gets an agent nowhere")
             result = await client.call_tool("read_runbook", {"topic": "disk"})
@@ -241,9 +253,18 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             effects = Path(folder) / "effects.jsonl"
             upstream, front = port(9001), port(9000)
-            env = {key: value for key, value in os.environ.items() if not key.startswith(("AIRLOCK_", "OTEL_"))}
+            env = {
+                key: value for key, value in os.environ.items() if not key.startswith(("AIRLOCK_", "OTEL_"))
+            }
             url = f"http://127.0.0.1:{upstream}/mcp"
-            server = [sys.executable, str(HERE / "ops_server.py"), "--port", str(upstream), "--effects", str(effects)]
+            server = [
+                sys.executable,
+                str(HERE / "ops_server.py"),
+                "--port",
+                str(upstream),
+                "--effects",
+                str(effects),
+            ]
             gateway = [*GATEWAY, "--policy", str(HERE / "policy.yaml"), "--upstream", url, "--env", "prod",
                        "--audit", str(AUDIT), "--port", str(front)]  # fmt: skip
             env |= {"AIRLOCK_JWT_SECRET": bearer_secret, "AIRLOCK_SECRET": secret}

@@ -9,9 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from docs import generate
 
 from airlock.core.rules import Rule
+from docs import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])

@@ -201,7 +201,9 @@ class Got:
     @property
     def ours(self) -> dict[str, Any]:
         return {
-            key.removeprefix(OURS): value for key, value in self.result["_meta"].items() if key.startswith(OURS)
+            key.removeprefix(OURS): value
+            for key, value in self.result["_meta"].items()
+            if key.startswith(OURS)
         }
 
     @property
@@ -227,7 +229,9 @@ class Got:
 class World:
     """A gateway and everything around it."""
 
-    def __init__(self, policy: dict[str, Any] | None = None, *, mode: str = "inband", notified: bool = False) -> None:
+    def __init__(
+        self, policy: dict[str, Any] | None = None, *, mode: str = "inband", notified: bool = False
+    ) -> None:
         self.clock = StillClock()
         self.sink = LinesSink()
         self.client = FakeClient()

@@ -135,7 +135,9 @@ async def test_an_unknown_revision_is_told_which_one_is_served() -> None:
     assert got.message["error"]["data"] == {"supported": [REVISION], "requested": "2031-02-03"}
 
 
-@pytest.mark.parametrize("method", ["initialize", "ping", "resources/read", "prompts/get", "resources/list", "x"])
+@pytest.mark.parametrize(
+    "method", ["initialize", "ping", "resources/read", "prompts/get", "resources/list", "x"]
+)
 async def test_any_other_method_is_not_found(method: str) -> None:
     message = request(method=method)
     got = await World().http(encoded(message), headers(mcp_method=method))
@@ -160,7 +162,9 @@ async def test_a_call_needs_a_name_and_an_object_of_arguments(params: dict[str, 
 @pytest.mark.parametrize("arguments", [{}, None])
 async def test_absent_or_null_arguments_are_none(arguments: object) -> None:
     world = World()
-    message = request(params={"name": "read", "_meta": dict(META), **({} if arguments == {} else {"arguments": None})})
+    message = request(
+        params={"name": "read", "_meta": dict(META), **({} if arguments == {} else {"arguments": None})}
+    )
     got = await world.http(encoded(message), headers())
     assert got.rule == "tier.L0.read"
     assert world.last_pair[0]["args"] == {}

@@ -17,7 +17,9 @@ from tests.fakes.world import DRY, NO, OURS, TOOLS, YES, World, result_of, text_
 ARGS = {"names": ["x1"]}
 
 
-async def asked(world: World, tool: str = "drop", arguments: dict[str, Any] | None = None, **more: Any) -> str:
+async def asked(
+    world: World, tool: str = "drop", arguments: dict[str, Any] | None = None, **more: Any
+) -> str:
     got = await world.call(tool, ARGS if arguments is None else arguments, **more)
     assert got.result["resultType"] == "input_required", got.raw
     return got.state
@@ -43,7 +45,9 @@ async def test_a_prompt_shows_the_dry_run_and_carries_a_state() -> None:
     question = got.result["inputRequests"]["airlock-confirm"]
     assert question["method"] == "elicitation/create"
     message = question["params"]["message"]
-    assert message.startswith('[prod] drop: drop things (tier L2).\nArguments: {"names": ["x1"]}\nDry-run preview: would drop x1\n')
+    assert message.startswith(
+        '[prod] drop: drop things (tier L2).\nArguments: {"names": ["x1"]}\nDry-run preview: would drop x1\n'
+    )
     assert question["params"]["requestedSchema"]["required"] == ["confirm"]
     assert got.ours["idempotency_key"] in message
     assert (got.verdict, got.rule, got.ours["dry_run"]) == ("confirm", "tier.L2.confirm", True)
@@ -175,7 +179,9 @@ async def test_an_edited_mode_breaks_the_signature_and_an_approve_token_is_no_st
     state = await asked(world)
     keys = world.gate.confirmations.keys
     approver = ticket.approve_token(keys, claims_of(world, state))
-    assert (await world.yes("drop", ARGS, "al1." + approver.removeprefix("al2."))).rule == "mrtr.bad_signature"
+    assert (
+        await world.yes("drop", ARGS, "al1." + approver.removeprefix("al2."))
+    ).rule == "mrtr.bad_signature"
     head, claims, signature = state.split(".")
     other = minted(world, state, m="oob").split(".")[1]
     assert (await world.yes("drop", ARGS, f"{head}.{other}.{signature}")).rule == "mrtr.bad_signature"
@@ -202,7 +208,9 @@ async def test_every_bound_field_is_checked() -> None:
     assert (await world.yes("drop", ARGS, state, principal="bob")).rule == "mrtr.mismatch"
     for field, value in {"e": "dev", "u": "http://other/mcp", "p": "bob", "t": "x", "h": "0" * 64}.items():
         assert (await world.yes("drop", ARGS, minted(world, state, **{field: value}))).rule == "mrtr.mismatch"
-    assert (await world.yes("drop", ARGS, minted(world, state, exp=world.clock.time - 1))).rule == "mrtr.expired"
+    assert (
+        await world.yes("drop", ARGS, minted(world, state, exp=world.clock.time - 1))
+    ).rule == "mrtr.expired"
     world.clock.time += 601
     assert (await world.yes("drop", ARGS, state)).rule == "mrtr.expired"
     assert all(sent.arguments.get("dry_run") is True for sent in world.client.sent)
@@ -334,7 +342,10 @@ async def test_where_is_judged_before_the_catalog_and_nobody_is_asked() -> None:
     assert got.rule == "args.violation"
     assert world.client.listed == []
     state = await asked(World())
-    assert (await world.yes("drop", {"region": "south"}, state)).rule in {"mrtr.bad_signature", "mrtr.mismatch"}
+    assert (await world.yes("drop", {"region": "south"}, state)).rule in {
+        "mrtr.bad_signature",
+        "mrtr.mismatch",
+    }
 
 
 async def test_a_store_that_does_not_answer_denies_by_name() -> None:
@@ -356,7 +367,7 @@ async def test_a_store_that_complains_is_an_internal_error() -> None:
     async def complain(*_: object) -> bool:
         raise ValueError("no such column: secret=" + "sk-" + "a" * 20)
 
-    world.gate.store.reserve = complain  # type: ignore[method-assign]
+    world.gate.store.reserve = complain  # type: ignore[assignment, method-assign]
     got = await world.call("scale", {"names": ["a"]})
     assert (got.status, got.code) == (500, -32603)
     assert "column" not in got.raw.decode()
@@ -373,7 +384,7 @@ async def test_a_lost_race_for_the_window_spends_the_yes() -> None:
     async def full(*_: object) -> bool:
         return False
 
-    world.gate.store.reserve = full  # type: ignore[method-assign]
+    world.gate.store.reserve = full  # type: ignore[assignment, method-assign]
     assert (await world.yes("drop", ARGS, state)).rule == "blast_radius.per_principal"
     assert (await world.yes("drop", ARGS, state)).rule == "mrtr.replay"
     assert all(sent.arguments.get("dry_run") is True for sent in world.client.sent)
@@ -386,7 +397,8 @@ async def test_a_store_that_fails_between_burn_and_charge_spends_the_yes() -> No
     async def gone(*_: object) -> bool:
         raise StoreUnavailable("no answer")
 
-    real, world.gate.store.reserve = world.gate.store.reserve, gone  # type: ignore[method-assign]
+    real = world.gate.store.reserve
+    world.gate.store.reserve = gone  # type: ignore[assignment, method-assign]
     assert (await world.yes("drop", ARGS, state)).rule == "store.unavailable"
     world.gate.store.reserve = real  # type: ignore[method-assign]
     assert (await world.yes("drop", ARGS, state)).rule == "mrtr.replay"

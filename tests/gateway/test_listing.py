@@ -14,12 +14,24 @@ from tests.fakes.world import OURS, TOOLS, World, raw, result_of
 async def test_a_listing_is_cut_to_what_the_caller_may_call() -> None:
     world = World()
     got = await world.rpc("tools/list", {"cursor": "c1"})
-    assert [tool["name"] for tool in got.result["tools"]] == ["read", "suggest", "drop", "reboot", "scale", "push"]
+    assert [tool["name"] for tool in got.result["tools"]] == [
+        "read",
+        "suggest",
+        "drop",
+        "reboot",
+        "scale",
+        "push",
+    ]
     assert got.result["_meta"] == {OURS + "hidden_tools": 1}
     assert world.client.listed[0].params["cursor"] == "c1"
     assert world.client.listed[0].params["_meta"][OURS + "principal"] == "alice"
     intent, outcome = world.last_pair
-    assert (intent["rule_id"], intent["method"], intent["tool"], intent["args"]) == ("passthrough", "tools/list", None, {})
+    assert (intent["rule_id"], intent["method"], intent["tool"], intent["args"]) == (
+        "passthrough",
+        "tools/list",
+        None,
+        {},
+    )
     assert (outcome["verdict"], outcome["upstream_status"], outcome["detail"]) == ("allow", 200, None)
 
 
@@ -33,7 +45,9 @@ async def test_hidden_tools_is_zero_when_nothing_is_hidden() -> None:
 @pytest.mark.parametrize("scope", ["public", "private", None])
 async def test_a_list_cut_for_one_principal_is_always_private(scope: str | None) -> None:
     world = World()
-    world.client.catalog = result_of({"tools": TOOLS, "ttlMs": 5, "nextCursor": "n", **({"cacheScope": scope} if scope else {})})
+    world.client.catalog = result_of(
+        {"tools": TOOLS, "ttlMs": 5, "nextCursor": "n", **({"cacheScope": scope} if scope else {})}
+    )
     result = (await world.rpc("tools/list")).result
     assert (result["cacheScope"], result["ttlMs"], result["nextCursor"]) == ("private", 5, "n")
 

@@ -12,8 +12,9 @@ from airlock.core.wire import canon
 
 PIECES = st.sampled_from(
     [
-        "sk-", "sk" + "-abcd1234", "gh" + "p_", "a" * 20, "AKIA", "A1" * 8, "ey", "J" * 8, ".", "p" * 10, "Bearer",
-        "bEARER", " ", "\n", "\\", "n", "r", "t", "\\n", "-", "_", "é", "密", "\x00", "\x01", "\x08", "\ud800",
+        "sk-", "sk" + "-abcd1234", "gh" + "p_", "a" * 20, "AKIA", "A1" * 8, "ey", "J" * 8, ".", "p" * 10,
+        "Bearer", "bEARER", " ", "\n", "\\", "n", "r", "t", "\\n", "-", "_", "é", "密", "\x00", "\x01",
+        "\x08", "\ud800",
         "token", "disk", '"', "passWord", "api", "key", "1", "\u212a", "\u0130",
     ]
 )  # fmt: skip
@@ -25,7 +26,7 @@ TREES = st.recursive(
     max_leaves=12,
 )
 
-profile = settings(max_examples=200, deadline=None)
+profile = settings(max_examples=120, deadline=None)
 
 
 @profile
@@ -60,7 +61,7 @@ def test_what_is_written_is_well_formed_and_holds_no_secret(tree: object) -> Non
             item.encode()
 
     walk(json.loads(values.args_json(tree)))
-    json.loads(values.detail_json(tree)).__class__  # noqa: B018 - it is JSON
+    json.loads(values.detail_json(tree))
 
 
 @profile

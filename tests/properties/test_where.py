@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from airlock.core.policy.model import Equals, FullMatch, Matcher, NoneOf, OneOf, ToolPolicy, WhereRule
 from airlock.core.policy.where import compile_regex, violation
 
-moderate = settings(max_examples=200, deadline=None)
+moderate = settings(max_examples=100, deadline=None)
 
 text = st.text(st.characters(exclude_categories=[]), max_size=8)
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | text

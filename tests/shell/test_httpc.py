@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import uvloop
-from tests.fakes import hostile
-from tests.fakes.hostile import Hostile
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.edge.httpc import ClientLimits, HttpClient, Reply, header_line, parse_target
+from tests.fakes import hostile
+from tests.fakes.hostile import Hostile
 
 UNREACHABLE, ENCODED, TOO_LARGE = (
     UpstreamFailure.UNREACHABLE,
@@ -27,6 +27,7 @@ UNREACHABLE, ENCODED, TOO_LARGE = (
 HEADERS = header_line(b"content-type", b"application/json") + header_line(b"accept-encoding", b"identity")
 BODY = b'{"jsonrpc":"2.0","id":7,"method":"tools/call"}'
 CHUNKED = {"Transfer-Encoding": "chunked"}
+CHUNKED_TWICE = {**CHUNKED, "transfer-encoding": "chunked"}
 LIMITS = ClientLimits(total_s=10.0, connect_s=5.0)
 BRIEF = ClientLimits(total_s=0.25)
 
@@ -375,6 +376,7 @@ def test_a_connect_limit_that_passes_after_the_request_was_sent_ends_nothing(run
         (hostile.http(b"{}", headers={"Content-Length": "3"}), "not HTTP", None),
         (hostile.http(b"{}", headers=CHUNKED), "not HTTP", None),
         (hostile.http(b"{}", length=None, headers={"Transfer-Encoding": "chunked, chunked"}), "coded", 200),
+        (hostile.http(b"0\r\n\r\n", length=None, headers=CHUNKED_TWICE), "not HTTP", None),
         (hostile.http(b"{}", length=-5), "not HTTP", None),
         (hostile.http(b"{}", headers={"X": "a\r\n folded"}), "not HTTP", None),
     ],

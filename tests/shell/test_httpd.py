@@ -19,6 +19,7 @@ from airlock.edge.asgi import BodyTooLarge, ClientGone, read_body, respond
 from airlock.edge.httpd import FrontLimits, bind, make_server
 
 BODY_LIMIT = 1_000_000
+BIG = 8_000_000
 HOST = b"Host: localhost\r\n"
 POST = b"POST /echo HTTP/1.1\r\n" + HOST
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n"
@@ -54,6 +55,9 @@ class Front:
                     await asyncio.Event().wait()
                 finally:
                     self.cancelled.set()
+            if scope["path"] == "/big":
+                await respond(send, 200, b"x" * BIG, b"text/plain")
+                return
             body = await read_body(receive, BODY_LIMIT, declared)
         except ClientGone:
             self.gone.set()
@@ -130,7 +134,7 @@ def assert_refused(raw: bytes, status: int) -> None:
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])
 def loop(request) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +227,7 @@ def test_http_1_0_is_served_without_a_host_and_closed(front):
     "upgrade",
     [
         b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
-        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHh4\r\n",
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
     ],
 )
 def test_an_upgrade_is_not_taken_and_what_follows_is_not_read_as_a_request(front, upgrade):
@@ -481,10 +485,12 @@ def test_a_client_that_sends_for_ever_after_the_413_is_cut_off(front):
     with closing(front.connect()) as sock:
         sock.sendall(POST + b"Content-Length: 1000000000000\r\n\r\n")
         assert one_answer(sock)[0].startswith(b"HTTP/1.1 413 ")
-        with pytest.raises(OSError, match=r"reset|pipe"):
+        try:
             while sent < 200 << 20:
                 sock.sendall(piece)
                 sent += len(piece)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
     assert sent < 64 << 20
 
 
@@ -523,6 +529,19 @@ def test_an_application_that_breaks_answers_500_without_a_word_on_stderr(front, 
 
 
 # Time
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def emptied(front: Front) -> None:
+    """Wait until the server has let go of every connection."""
+    for _ in range(1000):
+        if not front.server.server_state.connections:
+            return
+        pause(0.01)
+    raise AssertionError("still connected")
 
 
 def drip(sock: socket.socket, head: bytes) -> bytes:
@@ -581,6 +600,21 @@ def test_a_call_may_take_longer_than_every_limit_of_the_connection(hasty):
         assert one_answer(sock)[0].startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_client_that_never_reads_its_answer_is_cut_off(hasty):
+    with closing(hasty.connect()) as sock:
+        sock.sendall(b"GET /big HTTP/1.1\r\n" + HOST + b"\r\n")
+        emptied(hasty)
+        assert len(until_closed(sock)) < BIG
+
+
+def test_a_refused_client_that_does_not_close_is_closed(hasty, monkeypatch):
+    monkeypatch.setattr("airlock.edge.front._LINGER_S", 0.1)
+    with closing(hasty.connect()) as sock:
+        sock.sendall(b"rubbish\r\n")
+        assert_refused(until_closed(sock), 400)
+        emptied(hasty)
+
+
 # Room
 
 
@@ -621,7 +655,7 @@ def test_names_and_ipv6_literals_can_be_bound():
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 300, ""])
 def test_a_host_that_does_not_resolve_is_an_os_error(host):
-    with pytest.raises(OSError, match=".") as caught:
+    with pytest.raises(OSError, match=r".") as caught:
         bind(host, 0)
     assert caught.value.strerror
 

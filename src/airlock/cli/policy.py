@@ -27,10 +27,12 @@ def group() -> None:
 
 @group.command("lint")
 @click.argument("file")
-@click.option("--env", "environments", multiple=True, metavar="NAME", help="An environment that must be covered.")
+@click.option(
+    "--env", "environments", multiple=True, metavar="NAME", help="An environment that must be covered."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 @click.pass_context
-def lint_command(ctx: click.Context, file: str, environments: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
+def lint_command(ctx: click.Context, file: str, environments: tuple[str, ...], as_json: bool) -> None:
     """Report what is wrong or doubtful in the policy FILE; exit 1 when any finding is an error."""
     program = ctx.find_root().info_name or "airlock"
 

@@ -98,16 +98,18 @@ class FrontProtocol(HeadProtocol):
         message, stage = self._message, self._stage
         if stage == IDLE:
             self._stage = BLANK
+        upgrade = 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as stop:
-            self.ignore_upgrade()
-            if rest := data[stop.args[0] :]:
-                self.data_received(rest)
-                return
+            upgrade = stop.args[0]
         except httptools.HttpParserError as fault:
             cause = fault.__context__
             self._refuse(cause.status if isinstance(cause, Refused) else 400)
+        if upgrade:
+            self.ignore_upgrade()
+            if rest := data[upgrade:]:
+                self.data_received(rest)
         if self._stage:
             self._unfinished(len(data), message, stage)
         elif self._deadline is not None and not self._over:
@@ -139,7 +141,8 @@ class FrontProtocol(HeadProtocol):
             self._part()
         elif same or (stage < HEAD and message + 1 == self._message):
             # SECURITY: llhttp gathers a head, and skips blank lines before one, without end.
-            # LIMIT: a head that began behind another message in one read is charged from the next read on.
+            # LIMIT: a head that began behind another message in one read is charged from the next read on,
+            # so that one may grow to twice the limit.
             self._room -= size
             if self._room <= 0:
                 self._refuse(431)

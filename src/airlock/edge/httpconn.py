@@ -74,11 +74,11 @@ class Connection(asyncio.Protocol):
         self._answer = Answer(limits)
         self._deadline = now + limits.total_s
         if self.transport is not None:
-            self._timer = self._loop.call_at(self._deadline, self._expire)
+            self._timer = self._loop.call_later(limits.total_s, self._expire)
             self._sent = True
             self.transport.write(request)
         else:
-            self._timer = self._loop.call_at(now + min(limits.connect_s, limits.total_s), self._expire)
+            self._timer = self._loop.call_later(min(limits.connect_s, limits.total_s), self._expire)
             self._request = request
         return waiter
 

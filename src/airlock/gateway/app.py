@@ -129,7 +129,7 @@ class App:
         """
         ping = self._ping
         if ping is None or ping.done():
-            ping = asyncio.create_task(self._gate.store.ping())  # type: ignore[arg-type]
+            ping = asyncio.create_task(self._gate.store.ping())
             ping.add_done_callback(_seen)
             self._ping = ping
         done, _ = await asyncio.wait({ping}, timeout=READY_WAIT_S)
@@ -158,6 +158,8 @@ def _trace(request: Request, gate: Gate) -> Trace:
     if inbound.traceparent is not None:
         state = inbound.tracestate
         return traces.begin(
-            inbound.traceparent.decode("latin-1"), None if state is None else state.decode("latin-1"), gate.ids
+            inbound.traceparent.decode("latin-1"),
+            None if state is None else state.decode("latin-1"),
+            gate.ids,
         )
     return traces.begin(request.meta.get("traceparent"), request.meta.get("tracestate"), gate.ids)

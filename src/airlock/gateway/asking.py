@@ -10,8 +10,6 @@ from airlock.core.action import Action
 from airlock.core.approval import prompt, ticket
 from airlock.core.policy.model import Policy
 from airlock.core.principal import Principal
-from airlock.core.redact import values
-from airlock.core.redact.patterns import scrub_text
 from airlock.core.text.safe import one_line
 from airlock.gateway import meta, results
 from airlock.gateway.gate import Gate
@@ -54,17 +52,18 @@ def question(
             carried = {name: value for name, value in own.items() if name not in _DECISION_KEYS}
         blocks = _scrubbed(content, action)
     title = f"Execute {one_line(action.name)} in {one_line(action.environment)}?"
-    return results.prompted(message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks)
+    return results.prompted(
+        message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks
+    )
 
 
 def _scrubbed(content: object, action: Action) -> list[object]:
-    """The preview's blocks with their texts scrubbed; malformed content becomes an empty list."""
+    """The preview's blocks with their texts redacted; malformed content becomes an empty list."""
     if not isinstance(content, list):
         return []
-    masked = values.masked_by_key(action.arguments)
-    return [_scrubbed_block(block, masked) for block in content if isinstance(block, dict)]
+    return [_scrubbed_block(block, action) for block in content if isinstance(block, dict)]
 
 
-def _scrubbed_block(block: dict[str, object], masked: tuple[str, ...]) -> dict[str, object]:
+def _scrubbed_block(block: dict[str, object], action: Action) -> dict[str, object]:
     text = block.get("text")
-    return {**block, "text": scrub_text(values.mask(text, masked))} if isinstance(text, str) else block
+    return {**block, "text": prompt.redacted(text, action.arguments)} if isinstance(text, str) else block

@@ -107,10 +107,12 @@ class Catalog:
         if answer.status != 200:
             raise CatalogUnavailable(f"the upstream answered tools/list with HTTP {answer.status}")
         if answer.result is None:
-            error = answer.message.get("error")
-            said = error.get("message") if isinstance(error, dict) else None
+            refusal = answer.message.get("error")
+            said = refusal.get("message") if isinstance(refusal, dict) else None
             raise CatalogUnavailable(
-                f"the upstream refused tools/list: {said}" if isinstance(said, str) else "no tools/list result"
+                f"the upstream refused tools/list: {said}"
+                if isinstance(said, str)
+                else "no tools/list result"
             )
         return answer.result
 

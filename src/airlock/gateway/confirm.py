@@ -43,7 +43,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 async def check(
-    settings: Settings, store: Store, action: Action, principal: Principal, params: dict[str, object], now: float
+    settings: Settings,
+    store: Store,
+    action: Action,
+    principal: Principal,
+    params: dict[str, object],
+    now: float,
 ) -> Standing | Rule | None:
     """Return None for a plain call, a Rule to deny with, or where the confirmation stands.
 

@@ -44,10 +44,6 @@ def forced(arguments: dict[str, object], *, value: bool) -> dict[str, object]:
 def mirrored(headers: bytes, token: str, *, value: bool) -> bytes:
     """Return the header block with `Mcp-Param-<token>` set to `value`, whatever the client sent there."""
     name = b"mcp-param-" + token.lower().encode("ascii")
-    kept = [
-        line
-        for line in headers.split(b"\r\n")
-        if line and line.partition(b":")[0].lower() != name
-    ]
+    kept = [line for line in headers.split(b"\r\n") if line and line.partition(b":")[0].lower() != name]
     kept.append(b"Mcp-Param-" + token.encode("ascii") + (b": true" if value else b": false"))
     return b"\r\n".join(kept) + b"\r\n"

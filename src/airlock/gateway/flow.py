@@ -12,7 +12,7 @@ from airlock.core.action import Action
 from airlock.core.decision import Allow, Confirm, Deny, Fact, Need, Tier, Verdict
 from airlock.core.errors import StoreUnavailable, UpstreamError
 from airlock.core.grant import Grant
-from airlock.core.policy.decide import Facts, decide
+from airlock.core.policy.decide import Facts, decide, over_window
 from airlock.core.principal import Principal
 from airlock.core.redact import values
 from airlock.core.rules import Rule
@@ -37,7 +37,9 @@ async def tools_call(gate: Gate, request: Request, principal: Principal, trace: 
             return await _decided(call)
         except StoreUnavailable as error:
             gate.log.warning(f"the state store did not answer: {error}")
-            return call.deny(Deny(Rule.STORE_UNAVAILABLE, "the state store did not answer"), detail=str(error))
+            return call.deny(
+                Deny(Rule.STORE_UNAVAILABLE, "the state store did not answer"), detail=str(error)
+            )
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, call.entry, call.opened, request.id, error)
 
@@ -60,9 +62,7 @@ class _Call:
         self.snapshot = gate.snapshot
         self.now = gate.clock.now()
         self.started = gate.clock.monotonic()
-        self.action = Action(
-            request.name, request.arguments, self.snapshot.policy.environment, gate.target
-        )
+        self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, gate.target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
         self.opened: Open | None = None
@@ -187,7 +187,12 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
     charge = decision.charge if isinstance(decision, Allow) else None
     # 11
     request = outgoing.for_call(
-        grant, call.request, call.principal, call.trace, mirror=call.mirror, strip_state=asks or call.standing is not None
+        grant,
+        call.request,
+        call.principal,
+        call.trace,
+        mirror=call.mirror,
+        strip_state=asks or call.standing is not None,
     )
     call.entry.dry_run = grant.dry_run
     try:
@@ -209,9 +214,7 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
             detail_json=values.detail_json(error.cause),
         )
         confirmed = decision.rule is Rule.L2_CONFIRMED
-        return call.reply(
-            results.failed(error, dry=grant.dry_run is True, asking=asks, confirmed=confirmed)
-        )
+        return call.reply(results.failed(error, dry=grant.dry_run is True, asking=asks, confirmed=confirmed))
     return _answered(call, decision, grant, answer, gated=gated)
 
 
@@ -223,7 +226,9 @@ def _answered(
     result = answer.result
     if result is None:
         # A JSON-RPC error goes back unchanged; behind L2 it is a dry run that failed.
-        _closed(call, answer.status, {"no_prompt": "the dry run was answered with an error"} if asks else None)
+        _closed(
+            call, answer.status, {"no_prompt": "the dry run was answered with an error"} if asks else None
+        )
         return Answer(answer.status, body.encode(answer.message))
     # 13
     if gated and result.get("resultType") == "input_required":

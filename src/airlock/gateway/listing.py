@@ -41,23 +41,24 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     try:
         # 1
         opened = gate.recorder.intent(entry)
-        verdict, rule, status, detail = Verdict.ALLOW, Rule.PASSTHROUGH.value, None, None
+        verdict, rule, detail = Verdict.ALLOW, Rule.PASSTHROUGH.value, "null"
+        status: int | None
         # 2
         try:
             answer = await gate.upstream.ask(outgoing.passed_through(request, principal, trace))
         except UpstreamError as error:
             # 3
-            verdict, rule, status, detail = Verdict.ERROR, error.kind.value, error.status, error.cause
+            verdict, rule, status = Verdict.ERROR, error.kind.value, error.status
+            detail = values.detail_json(error.cause)
             message = f"airlock: upstream failed ({error.kind.value}): {error.cause}"
             reply = Answer(502, body.encode(jsonrpc.error(request.id, jsonrpc.INTERNAL, message)))
         else:
             # 4-7
             status = answer.status
-            rules = None
             if answer.result is not None:
                 rules = _shape(answer.result, request.method, snapshot, principal)
-            if rules:
-                detail = {"suspicious": rules}
+                if rules:
+                    detail = values.detail_json({"suspicious": rules})
             reply = Answer(answer.status, body.encode(answer.message))
         # 8
         opened.close(
@@ -65,7 +66,7 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
             rule_id=rule,
             latency_ms=int((gate.clock.monotonic() - started) * 1000),
             upstream_status=status,
-            detail_json=values.detail_json(detail),
+            detail_json=detail,
         )
         return reply
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed

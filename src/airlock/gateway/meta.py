@@ -52,9 +52,7 @@ def for_upstream(client_meta: dict[str, object], principal: Principal, trace: Tr
     meta = {
         key: value
         for key, value in client_meta.items()
-        if not key.startswith(PREFIX)
-        and key not in _REBUILT
-        and (key != "baggage" or isinstance(value, str))
+        if not key.startswith(PREFIX) and key not in _REBUILT and (key != "baggage" or isinstance(value, str))
     }
     meta[PRINCIPAL] = principal.name
     if principal.groups:

@@ -25,7 +25,13 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 def for_call(
-    grant: Grant, request: Request, principal: Principal, trace: Trace, *, mirror: str | None, strip_state: bool
+    grant: Grant,
+    request: Request,
+    principal: Principal,
+    trace: Trace,
+    *,
+    mirror: str | None,
+    strip_state: bool,
 ) -> Outgoing:
     """Build the forwarded call that `grant` allows.
 

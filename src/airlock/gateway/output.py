@@ -11,7 +11,9 @@ from airlock.gateway import body, meta
 __all__ = ["capped"]
 
 
-def capped(result: dict[str, object], limits: OutputLimits, *, dry: bool) -> tuple[bytes, dict[str, object] | None]:
+def capped(
+    result: dict[str, object], limits: OutputLimits, *, dry: bool
+) -> tuple[bytes, dict[str, object] | None]:
     """Encode `result`, trimming it in place first when it is over `limits.max_chars` characters.
 
     Returns the encoded result and the numbers of the trim (None when nothing was trimmed). `result["_meta"]`

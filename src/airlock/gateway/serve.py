@@ -55,9 +55,7 @@ def serve(flags: Flags, env: Environment, defaults: Defaults) -> int:
     policy = load_policy(flags.policy, flags.env or env.text("AIRLOCK_ENV"))
     limits = Limits.read(env)
     auth = settings.upstream_auth(env)
-    sink = jsonl.open(
-        flags.audit, max_bytes=flags.audit_max_bytes, keep=flags.audit_keep, warn=log.warning
-    )
+    sink = jsonl.open(flags.audit, max_bytes=flags.audit_max_bytes, keep=flags.audit_keep, warn=log.warning)
     try:
         return _run(flags, env, defaults, log, policy, limits, auth, sink)
     finally:

@@ -11,7 +11,16 @@ from airlock.core.errors import ConfigError
 from airlock.core.secret import Secret
 from airlock.edge.settings import Environment
 
-__all__ = ["DIFFERENCES", "NOT_BUILT", "Defaults", "Flags", "Limits", "approval_mode", "refuse_not_built", "upstream_auth"]
+__all__ = [
+    "DIFFERENCES",
+    "NOT_BUILT",
+    "Defaults",
+    "Flags",
+    "Limits",
+    "approval_mode",
+    "refuse_not_built",
+    "upstream_auth",
+]
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -59,7 +68,9 @@ def refuse_not_built(env: Environment) -> None:
     """Raise ConfigError for a setting that would be ignored: silence would look like protection."""
     for name, what in NOT_BUILT.items():
         if env.text(name) is not None:
-            raise ConfigError("", f"{name} is set, but this version does not have {what} yet; unset it to start")
+            raise ConfigError(
+                "", f"{name} is set, but this version does not have {what} yet; unset it to start"
+            )
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -86,7 +97,9 @@ def approval_mode(env: Environment) -> str:
     if mode is None or mode == "inband":
         return "inband"
     if mode == "oob":
-        raise ConfigError("", "AIRLOCK_APPROVAL_MODE=oob needs AIRLOCK_APPROVAL_WEBHOOK: nobody could approve")
+        raise ConfigError(
+            "", "AIRLOCK_APPROVAL_MODE=oob needs AIRLOCK_APPROVAL_WEBHOOK: nobody could approve"
+        )
     raise ConfigError("", "AIRLOCK_APPROVAL_MODE must be oob or inband")
 
 

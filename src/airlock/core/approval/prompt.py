@@ -16,7 +16,7 @@ from airlock.core.redact.values import clean, mask, masked_by_key, scrub
 from airlock.core.text.cut import cut
 from airlock.core.text.safe import SafeText, one_line, safe
 
-__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text"]
+__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text", "redacted"]
 
 PREVIEW_CHARS: Final = 2000
 """The most characters of a preview that are shown, its cut note included."""
@@ -55,7 +55,7 @@ def compose(
     lines = (
         f"[{one_line(environment)}] {one_line(tool)}: {about} (tier L2).",
         f"Arguments: {_arguments_text(arguments)}",
-        _NO_PREVIEW if preview is None else f"Dry-run preview: {_redacted_preview(preview, arguments)}",
+        _NO_PREVIEW if preview is None else f"Dry-run preview: {_shown_preview(preview, arguments)}",
         f"{instruction(mode)} Idempotency key: {one_line(key)}",
     )
     return safe("\n".join(lines))
@@ -76,12 +76,20 @@ def _arguments_text(arguments: Mapping[str, object]) -> str:
     return one_line(json.dumps(shown, ensure_ascii=False))
 
 
-def _redacted_preview(preview: str, arguments: Mapping[str, object]) -> str:
+def redacted(text: str, arguments: Mapping[str, object]) -> str:
+    """Return a dry run's text without secrets: what looks like one, and what the arguments hid by their keys.
+
+    SPEC: gateway.md 20 item 10 [STRICTER].
+    """
     hidden = masked_by_key(arguments)
-    by_key_first = scrub_text(mask(preview, hidden))
-    by_shape_first = mask(scrub_text(preview), (*hidden, *map(scrub_text, hidden)))
+    by_key_first = scrub_text(mask(text, hidden))
+    by_shape_first = mask(scrub_text(text), (*hidden, *map(scrub_text, hidden)))
     # SECURITY: an argument such as `token: "ghp_"` would cut the head off a credential in the preview, and
     # nothing would recognise the rest. Where the two rules get in each other's way, nothing is shown.
-    shown = by_key_first if by_key_first == by_shape_first else REDACTED
+    return by_key_first if by_key_first == by_shape_first else REDACTED
+
+
+def _shown_preview(preview: str, arguments: Mapping[str, object]) -> str:
+    shown = redacted(preview, arguments)
     # SPEC: gateway.md 12.2: scrubbed before it is cut, so that no cut leaves half a credential.
     return cut(safe(shown), PREVIEW_CHARS, _CUT_NOTE) if shown.strip() else _EMPTY_PREVIEW

@@ -13,13 +13,13 @@ import msgspec
 
 from airlock.core.action import Action
 from airlock.core.decision import Allow, Confirm, Decision, Deny, Fact, Need, Tier
-from airlock.core.policy.model import Policy, ToolPolicy
+from airlock.core.policy.model import Policy, Radius, ToolPolicy
 from airlock.core.policy.radius import count
 from airlock.core.policy.where import violation
 from airlock.core.principal import Principal
 from airlock.core.rules import Rule
 
-__all__ = ["Facts", "decide"]
+__all__ = ["Facts", "decide", "over_window"]
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -88,14 +88,15 @@ def _gated(
         if tier is Tier.L2 or facts.confirmed:
             return Need(Fact.USAGE)
     elif facts.used + objects > tool.radius.max_per_principal:
-        radius = tool.radius
-        return Deny(
-            Rule.RADIUS_PER_PRINCIPAL,
-            f"{facts.used} used + {objects} asked, limit {radius.max_per_principal} per {radius.window_s} s",
-            tier,
-        )
+        return over_window(objects, facts.used, tool.radius, tier)
     if tier is Tier.L3:
         return Allow(Rule.L3_AUTO, tier, charge=objects)
     if facts.confirmed:
         return Allow(Rule.L2_CONFIRMED, tier, dry_run=False if declared else None, charge=objects)
     return Confirm(Rule.L2_CONFIRM, tier, preview=declared is True)
+
+
+def over_window(objects: int, used: int, radius: Radius, tier: Tier) -> Deny:
+    """The refusal of a call that does not fit the principal's window any more."""
+    reason = f"{used} used + {objects} asked, limit {radius.max_per_principal} per {radius.window_s} s"
+    return Deny(Rule.RADIUS_PER_PRINCIPAL, reason, tier)

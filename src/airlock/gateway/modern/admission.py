@@ -85,7 +85,9 @@ def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
         return _refuse(jsonrpc.PARSE, f"the body is not strict JSON: {error}")
     # A4: one request, not a batch, a notification or a response.
     if not isinstance(message, dict) or "id" not in message or not isinstance(message.get("method"), str):
-        return _refuse(jsonrpc.INVALID_REQUEST, "the body must be one JSON-RPC request with an id and a method")
+        return _refuse(
+            jsonrpc.INVALID_REQUEST, "the body must be one JSON-RPC request with an id and a method"
+        )
     request_id = message["id"]
     if not jsonrpc.usable_id(request_id):
         return _refuse(jsonrpc.INVALID_REQUEST, "the id must be a string or a number")
@@ -97,7 +99,9 @@ def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
     return _routed(message["id"], method, params if isinstance(params, dict) else {}, inbound)
 
 
-def _routed(request_id: object, method: str, params: dict[str, object], inbound: Inbound) -> Request | Refusal:
+def _routed(
+    request_id: object, method: str, params: dict[str, object], inbound: Inbound
+) -> Request | Refusal:
     """A6-A11: headers, envelope, revision, method, parameters."""
     tool = params.get("name") if method == "tools/call" else None
     seen = tool if isinstance(tool, str) else None

@@ -70,17 +70,17 @@ class HttpUpstream:
                 raise _bad("the event stream holds no response to this request", reply.status)
             return Answer(reply.status, message)
         try:
-            message = body.decode_answer(reply.body, exact=exact)
+            answer = body.decode_answer(reply.body, exact=exact)
         except StrictError as error:
             raise _bad(f"not a JSON-RPC response: {error}", reply.status) from None
-        if not isinstance(message, dict):
+        if not isinstance(answer, dict):
             raise _bad("not a JSON object", reply.status)
         # SPEC: gateway.md 11 [STRICTER]: another id, or neither result nor error, is no answer to this request.
-        if "id" not in message or not jsonrpc.same_id(message["id"], outgoing.id):
+        if "id" not in answer or not jsonrpc.same_id(answer["id"], outgoing.id):
             raise _bad("the response carries another id", reply.status)
-        if ("result" in message) == ("error" in message):
+        if ("result" in answer) == ("error" in answer):
             raise _bad("the response must hold either result or error", reply.status)
-        return Answer(reply.status, message)
+        return Answer(reply.status, answer)
 
 
 def _bad(cause: str, status: int) -> UpstreamError:

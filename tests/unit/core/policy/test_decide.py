@@ -66,7 +66,7 @@ def test_too_many_objects_in_one_call_are_refused_at_every_tier_and_before_any_f
 @pytest.mark.parametrize("tier", list(Tier))
 def test_objects_that_cannot_be_counted_are_refused(tier: Tier):
     decision = judge(tier, {"names": "[" * 100_000})
-    assert decision == Deny(Rule.RADIUS_PER_CALL, "objects in argument 'names' cannot be counted", tier)
+    assert decision == Deny(Rule.RADIUS_PER_CALL, "the objects in argument 'names' cannot be counted", tier)
 
 
 def test_a_limit_of_zero_refuses_even_a_read():

@@ -16,8 +16,8 @@ SECRETS = [SK, GITHUB, AWS, JWT, BEARER]
     "key",
     [
         "password", "DB_PASSWORD", "passwd", "client_secret", "Secret", "token", "accessToken", "est_tokens",
-        "api_key", "api-key", "APIKEY", "x-api-key", "Authorization", "credentials", "private_key", "private-key",
-        "PrivateKey",
+        "api_key", "api-key", "APIKEY", "x-api-key", "Authorization", "credentials", "private_key",
+        "private-key", "PrivateKey",
     ],
 )  # fmt: skip
 def test_a_key_that_names_a_secret_is_known_in_any_case(key: str) -> None:
@@ -57,7 +57,7 @@ def test_a_credential_right_after_a_literal_escape_is_replaced(secret: str, esca
         "-" + JWT,
         "x" + JWT,
         "forbearer abc",
-        r"\bsk-abcd1234"[0:2] + SK,
+        r"\b" + SK,
     ],
 )
 def test_a_match_begins_only_at_the_start_of_a_word(text: str) -> None:

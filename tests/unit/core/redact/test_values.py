@@ -22,7 +22,6 @@ def nested(depth: int, leaf: object) -> object:
 # clean
 
 
-@pytest.mark.case("T30", "T31")
 def test_nul_and_lone_surrogates_become_replacement_characters_in_texts_and_keys() -> None:
     assert values.clean({"a\x00": ["\ud800x", "é"]}) == {"a\ufffd": ["\ufffdx", "é"]}
 
@@ -34,7 +33,7 @@ def test_numbers_that_json_does_not_have_become_their_names() -> None:
 
 
 def test_keys_that_become_equal_by_cleaning_stay_apart() -> None:
-    dirty = {"a\x00": 1, "a\ud800": 2, "a\ufffd": 3, "a\ufffd#2": 4}
+    dirty = dict(zip(["a\x00", "a\ud800", "a\ufffd", "a\ufffd#2"], [1, 2, 3, 4], strict=True))
     assert values.clean(dirty) == {"a\ufffd": 3, "a\ufffd#2": 4, "a\ufffd#3": 1, "a\ufffd#4": 2}
 
 
@@ -120,7 +119,8 @@ def test_numbers_under_token_like_keys_of_a_detail_stay_and_texts_do_not() -> No
         "api_key": 1.5,
     }
     assert values.scrub_detail(given) == {
-        "est_tokens": 1450, "token": REDACTED, "tokens": REDACTED, "secret": True, "credential": None, "api_key": 1.5,
+        "est_tokens": 1450, "token": REDACTED, "tokens": REDACTED, "secret": True, "credential": None,
+        "api_key": 1.5,
     }  # fmt: skip
 
 

@@ -272,7 +272,8 @@ def test_a_mutated_stream_never_slips_its_framing(random):
 @fuzz_settings
 @given(RANDOMS)
 def test_where_a_stream_is_cut_does_not_change_what_is_served(random):
-    raw, wide = mutated_stream(random), front(WIDE)
+    # A call answered unread ends its connection only when its body was still on the way: let all be read.
+    raw, wide = mutated_stream(random).replace(b"/unread", b"/read"), front(WIDE)
     wide.feed([raw[at : at + 3] for at in range(0, len(raw), 3)])
     slowly = [(scope["raw_path"], scope["headers"], body) for scope, body in wide.served]
     wide.feed(cut(raw, random))

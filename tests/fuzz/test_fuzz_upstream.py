@@ -104,7 +104,7 @@ def read(data: bytes) -> tuple[int, bytes, bytes] | None:
         status = int(match[1])
         if status >= 200:
             break
-        data = rest
+        data = rest.lstrip(b"\r\n")  # the parser lets empty lines stand between two answers
     pairs = [
         (name.lower(), value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines)
     ]

@@ -603,6 +603,7 @@ def test_a_call_may_take_longer_than_every_limit_of_the_connection(hasty):
 def test_a_client_that_never_reads_its_answer_is_cut_off(hasty):
     with closing(hasty.connect()) as sock:
         sock.sendall(b"GET /big HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert sock.recv(1) == b"H"
         emptied(hasty)
         assert len(until_closed(sock)) < BIG
 

@@ -99,7 +99,7 @@ class App:
             method=_name(refusal.method),
             tool=_name(refusal.tool),
             args_json="null",
-            verdict=Verdict.DENY.value,
+            verdict=Verdict.DENY,
             rule_id=str(refusal.rule),
             tier=None,
             dry_run=None,

@@ -19,18 +19,24 @@ __all__ = ["decode_answer", "decode_request", "encode", "too_deep"]
 _UNSURE: Final = object()
 _decode = msgspec.json.Decoder().decode
 
+_SHORT = 4096  # up to here counting every bracket is cheaper than looking for the 65th
 _LONG_NUMBER = b"0" * 309
 _ZERO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _DIGITS_IN_A_ROW = re.compile(rb"[0-9]{5}")
 
 
-def decode_request(data: bytes) -> object:
-    """Return what `strict.parse` returns for `data`; raise what it raises."""
+def decode_request(data: bytes) -> tuple[object, bool]:
+    """Return what `strict.parse` returns for `data`, and whether it is nested deeper than 64 levels.
+
+    Raises what `strict.parse` raises.
+    """
     # INVARIANT: msgspec sees only texts that it can follow without reaching a limit of the interpreter.
-    value = _UNSURE if too_deep(data) else _quick(data)
+    if too_deep(data):
+        return strict.parse(data), True
+    value = _quick(data)
     if value is _UNSURE or not _keys_are_unique(data, value):
-        return strict.parse(data)
-    return value
+        return strict.parse(data), False
+    return value, False
 
 
 def decode_answer(data: bytes, *, exact: bool = False) -> object:
@@ -49,6 +55,8 @@ def decode_answer(data: bytes, *, exact: bool = False) -> object:
 
 def too_deep(data: bytes, limit: int = strict.MAX_DEPTH) -> bool:
     """Tell whether a JSON text is nested deeper than `limit` containers; the outermost is level 1."""
+    if len(data) < _SHORT and data.count(b"{") + data.count(b"[") <= limit:
+        return False
     return strict.deeper_than(data, limit)
 
 

@@ -27,15 +27,15 @@ def broke(gate: Gate, entry: Entry, opened: Open | None, request_id: object, err
     if opened is not None:
         if not opened.closed:
             opened.close(
-                verdict=Verdict.ERROR.value,
-                rule_id=Rule.INTERNAL_ERROR.value,
+                verdict=Verdict.ERROR,
+                rule_id=Rule.INTERNAL_ERROR,
                 latency_ms=None,
                 upstream_status=None,
                 detail_json=values.detail_json(said),
             )
         return internal(request_id)
-    entry.verdict = Verdict.ERROR.value
-    entry.rule_id = Rule.INTERNAL_ERROR.value
+    entry.verdict = Verdict.ERROR
+    entry.rule_id = Rule.INTERNAL_ERROR
     entry.detail_json = values.detail_json(said)
     try:
         gate.recorder.refusal(entry)

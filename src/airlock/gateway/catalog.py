@@ -103,7 +103,7 @@ class Catalog:
         try:
             answer = await self._upstream.ask(request, exact=True)
         except UpstreamError as error:
-            raise CatalogUnavailable(f"{error.kind.value}: {error.cause}") from None
+            raise CatalogUnavailable(f"{error.kind}: {error.cause}") from None
         if answer.status != 200:
             raise CatalogUnavailable(f"the upstream answered tools/list with HTTP {answer.status}")
         if answer.result is None:

@@ -28,6 +28,9 @@ from airlock.gateway.upstream.http import Answer as UpstreamAnswer
 
 __all__ = ["tools_call"]
 
+_NOTHING_KNOWN = Facts()
+_CONFIRMED = Facts(confirmed=True)
+
 
 async def tools_call(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
     """Govern one admitted `tools/call` and answer it. Never raises for anything a client or upstream does."""
@@ -72,8 +75,8 @@ class _Call:
             method="tools/call",
             tool=values.name(request.name),
             args_json=values.args_json(request.arguments),
-            verdict=Verdict.ERROR.value,
-            rule_id=Rule.INTERNAL_ERROR.value,
+            verdict=Verdict.ERROR,
+            rule_id=Rule.INTERNAL_ERROR,
             tier=None,
             dry_run=None,
             trace_id=trace.trace_id,
@@ -83,12 +86,17 @@ class _Call:
     def deny(self, deny: Deny, detail: object = None) -> Answer:
         """Record a refusal and answer it as a tool result the model can read."""
         entry = self.entry
-        entry.verdict = Verdict.DENY.value
-        entry.rule_id = deny.rule.value
-        entry.tier = deny.tier.value if deny.tier is not None else None
+        entry.verdict = Verdict.DENY
+        entry.rule_id = deny.rule
+        entry.tier = deny.tier
         entry.detail_json = values.detail_json(detail if detail is not None else deny.reason or None)
         self.gate.recorder.refusal(entry)
         return self.reply(results.denied(deny.rule, deny.reason))
+
+    def facts(self) -> Facts:
+        """What is known before anything is fetched."""
+        accepted = self.standing is not None and self.standing.state is State.ACCEPTED
+        return _CONFIRMED if accepted else _NOTHING_KNOWN
 
     def tier(self) -> Tier | None:
         """The tier that policy gives this call, for refusals that come before the decision."""
@@ -114,14 +122,16 @@ async def _decided(call: _Call) -> Answer:
             return call.deny(Deny(checked, "", call.tier()))
         call.standing = checked
     # 3-5: allowlist, where, tier, radius, schema.
-    decision = await _judged(call)
+    decision = decide(call.action, call.principal, call.snapshot.policy, call.facts())
+    if isinstance(decision, Need):
+        decision = await _judged(call, decision)
     # 6
     if isinstance(decision, Deny):
         return call.deny(decision)
-    call.entry.tier = decision.tier.value
-    call.entry.rule_id = decision.rule.value
+    call.entry.tier = decision.tier
+    call.entry.rule_id = decision.rule
     if isinstance(decision, Confirm):
-        call.entry.verdict = Verdict.CONFIRM.value
+        call.entry.verdict = Verdict.CONFIRM
         # 7: still waiting; nothing is sent and nobody is asked again.
         if call.standing is not None and call.standing.state in (State.PENDING, State.PENDING_IGNORED):
             return _waiting(call, call.standing)
@@ -129,24 +139,21 @@ async def _decided(call: _Call) -> Answer:
         if not decision.preview:
             return _asked(call)
         return await _forwarded(call, decision, grants.for_preview(call.action, decision))
-    call.entry.verdict = Verdict.ALLOW.value
-    # 8-9: use the yes up, then reserve; either can still refuse.
+    call.entry.verdict = Verdict.ALLOW
+    # 8-9: use the yes up, then reserve; either can still refuse. A read or a dry run touches no store.
+    if decision.charge is None and call.standing is None:
+        return await _forwarded(call, decision, grants.by_policy(call.action, decision))
     granted = await _granted(call, decision)
     if isinstance(granted, Deny):
         return call.deny(granted)
     return await _forwarded(call, decision, granted)
 
 
-async def _judged(call: _Call) -> Allow | Deny | Confirm:
-    """Ask `decide`, fetching each fact it needs."""
-    accepted = call.standing is not None and call.standing.state is State.ACCEPTED
-    policy = call.snapshot.policy
-    facts = Facts(confirmed=accepted)
+async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
+    """Obtain each fact that `decide` needs, and ask again."""
+    policy, facts = call.snapshot.policy, call.facts()
     while True:
-        decision = decide(call.action, call.principal, policy, facts)
-        if not isinstance(decision, Need):
-            return decision
-        if decision.fact is Fact.SCHEMA:
+        if need.fact is Fact.SCHEMA:
             try:
                 found = await call.gate.catalog.dry_run(
                     call.action.name, call.request.version, call.principal, call.trace
@@ -159,6 +166,10 @@ async def _judged(call: _Call) -> Allow | Deny | Confirm:
             window = policy.tools[call.action.name].radius.window_s
             used = await call.gate.store.used(call.principal.name, call.action.name, call.now - window)
             facts = msgspec.structs.replace(facts, used=used)
+        decision = decide(call.action, call.principal, policy, facts)
+        if not isinstance(decision, Need):
+            return decision
+        need = decision
 
 
 async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
@@ -207,8 +218,8 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
         if not error.reached:
             await _give_back(call, charge)
         call.opened.close(
-            verdict=Verdict.ERROR.value,
-            rule_id=error.kind.value,
+            verdict=Verdict.ERROR,
+            rule_id=error.kind,
             latency_ms=call.elapsed_ms(),
             upstream_status=error.status,
             detail_json=values.detail_json(error.cause),
@@ -235,8 +246,8 @@ def _answered(
         reason = "a tool behind a confirmation may not ask questions of its own"
         assert call.opened is not None
         call.opened.close(
-            verdict=Verdict.DENY.value,
-            rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED.value,
+            verdict=Verdict.DENY,
+            rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED,
             latency_ms=call.elapsed_ms(),
             upstream_status=answer.status,
             detail_json=values.detail_json(reason),
@@ -275,7 +286,7 @@ def _asked(
 def _waiting(call: _Call, standing: Standing) -> Answer:
     """Step 7: the same state goes back."""
     ignored = standing.state is State.PENDING_IGNORED
-    call.entry.rule_id = Rule.MRTR_PENDING.value
+    call.entry.rule_id = Rule.MRTR_PENDING
     call.entry.detail_json = values.detail_json("an in-band accept was ignored" if ignored else None)
     call.gate.recorder.refusal(call.entry)
     state = results.sent_state(call.request.params)

@@ -30,8 +30,8 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
         method=request.method,
         tool=None,
         args_json="{}",
-        verdict=Verdict.ALLOW.value,
-        rule_id=Rule.PASSTHROUGH.value,
+        verdict=Verdict.ALLOW,
+        rule_id=Rule.PASSTHROUGH,
         tier=None,
         dry_run=None,
         trace_id=trace.trace_id,
@@ -41,16 +41,16 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     try:
         # 1
         opened = gate.recorder.intent(entry)
-        verdict, rule, detail = Verdict.ALLOW, Rule.PASSTHROUGH.value, "null"
+        verdict, rule, detail = Verdict.ALLOW, Rule.PASSTHROUGH, "null"
         status: int | None
         # 2
         try:
             answer = await gate.upstream.ask(outgoing.passed_through(request, principal, trace))
         except UpstreamError as error:
             # 3
-            verdict, rule, status = Verdict.ERROR, error.kind.value, error.status
+            verdict, rule, status = Verdict.ERROR, error.kind, error.status
             detail = values.detail_json(error.cause)
-            message = f"airlock: upstream failed ({error.kind.value}): {error.cause}"
+            message = f"airlock: upstream failed ({error.kind}): {error.cause}"
             reply = Answer(502, body.encode(jsonrpc.error(request.id, jsonrpc.INTERNAL, message)))
         else:
             # 4-7
@@ -62,7 +62,7 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
             reply = Answer(answer.status, body.encode(answer.message))
         # 8
         opened.close(
-            verdict=verdict.value,
+            verdict=verdict,
             rule_id=rule,
             latency_ms=int((gate.clock.monotonic() - started) * 1000),
             upstream_status=status,

@@ -81,5 +81,5 @@ def _outgoing(
     request_id: object, method: str, params: dict[str, object], headers: bytes, trace: Trace
 ) -> Outgoing:
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-    line = b"traceparent: " + trace.traceparent.encode("ascii") + b"\r\n"
-    return Outgoing(request_id, headers + line, body.encode(message))
+    lines = headers + b"traceparent: " + trace.traceparent.encode("ascii") + b"\r\n"
+    return Outgoing(request_id, lines, body.encode(message))

@@ -16,8 +16,8 @@ __all__ = ["denied", "failed", "pending", "prompted", "sent_state"]
 
 def denied(rule: Rule, reason: str) -> dict[str, object]:
     """7.2: a refusal the model can read."""
-    text = f"airlock: denied ({rule.value})"
-    return _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule.value)
+    text = f"airlock: denied ({rule})"
+    return _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule)
 
 
 def failed(error: UpstreamError, *, dry: bool, asking: bool, confirmed: bool) -> dict[str, object]:
@@ -30,7 +30,7 @@ def failed(error: UpstreamError, *, dry: bool, asking: bool, confirmed: bool) ->
         text += ", no confirmation was issued"
     if confirmed and not error.reached:
         text += ", the confirmation is spent: start again without requestState"
-    return _error(text, Verdict.ERROR, error.kind.value)
+    return _error(text, Verdict.ERROR, error.kind)
 
 
 def _cause(error: UpstreamError) -> str:
@@ -62,8 +62,8 @@ def prompted(
     """
     own: dict[str, object] = {
         **carried,
-        meta.VERDICT: Verdict.CONFIRM.value,
-        meta.RULE_ID: Rule.L2_CONFIRM.value,
+        meta.VERDICT: Verdict.CONFIRM,
+        meta.RULE_ID: Rule.L2_CONFIRM,
         meta.IDEMPOTENCY_KEY: key,
     }
     if preview is not None:
@@ -95,8 +95,8 @@ def pending(state: str, key: str, *, ignored: bool) -> dict[str, object]:
             meta.STATUS: "pending",
             meta.IDEMPOTENCY_KEY: key,
             meta.MESSAGE: message,
-            meta.VERDICT: Verdict.CONFIRM.value,
-            meta.RULE_ID: Rule.MRTR_PENDING.value,
+            meta.VERDICT: Verdict.CONFIRM,
+            meta.RULE_ID: Rule.MRTR_PENDING,
         },
     }
 
@@ -112,5 +112,5 @@ def _error(text: str, verdict: Verdict, rule: str) -> dict[str, object]:
         "resultType": "complete",
         "isError": True,
         "content": [{"type": "text", "text": text}],
-        "_meta": {meta.VERDICT: verdict.value, meta.RULE_ID: rule},
+        "_meta": {meta.VERDICT: verdict, meta.RULE_ID: rule},
     }

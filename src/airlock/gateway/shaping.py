@@ -36,8 +36,8 @@ def shape(
     """Shape `result` in place and encode it."""
     own = meta.strip_holder(result)
     meta.strip_blocks(result.get("content"))
-    own[meta.VERDICT] = verdict.value
-    own[meta.RULE_ID] = rule.value
+    own[meta.VERDICT] = verdict
+    own[meta.RULE_ID] = rule
     own[meta.DRY_RUN] = dry_run
     detail: dict[str, object] = {}
     try:

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
+
+import msgspec
 
 from airlock.core.redact.patterns import REDACTED, may_hold_secret, scrub_text, secret_key
 from airlock.core.text.safe import well_formed
@@ -19,6 +22,9 @@ from airlock.core.wire import canon
 
 __all__ = ["args_json", "clean", "detail_json", "mask", "masked_by_key", "name", "scrub", "scrub_detail"]
 
+_sorting = msgspec.json.Encoder(order="deterministic")
+_EXPONENT = re.compile(rb"[0-9]e")
+_SHORTEST_SECRET = 20  # the shortest credential that is one word: a GitHub or an AWS key
 _SHORTEST_MASKED = 4
 _MOST_MASKED = 128
 
@@ -55,7 +61,7 @@ def args_json(arguments: object) -> str:
     """
     # INVARIANT: equal to canon.text(scrub(clean(arguments))).
     try:
-        text = canon.text(arguments)
+        text = _written(arguments)
     except ValueError:  # NaN or an infinity, which `clean` names
         return canon.text(scrub(clean(arguments)))
     if r"\u0000" in text or well_formed(text) != text:
@@ -65,6 +71,19 @@ def args_json(arguments: object) -> str:
     return canon.text(scrub(arguments))
 
 
+def _written(arguments: object) -> str:
+    """What `canon.text` returns, by the faster encoder where both are known to agree: wherever no float is."""
+    try:
+        data = _sorting.encode(arguments)
+    except (UnicodeEncodeError, TypeError):  # a lone surrogate; or what is no JSON, which `canon` refuses
+        return canon.text(arguments)
+    if b"." in data or _EXPONENT.search(data) is not None:
+        return canon.text(arguments)
+    text = data.decode()
+    # NaN and infinities come out as null, which looks like any other.
+    return canon.text(arguments) if "null" in text else text
+
+
 def detail_json(detail: object) -> str:
     """Return the canonical JSON text of the cleaned and scrubbed `detail`; `null` for None."""
     return "null" if detail is None else canon.text(scrub_detail(clean(detail)))
@@ -72,7 +91,10 @@ def detail_json(detail: object) -> str:
 
 def name(text: str | None) -> str | None:
     """Return a principal, method or tool as it may be written down: well formed and without secrets."""
-    return None if text is None else scrub_text(well_formed(text))
+    # No secret is so short a word, and a word holds nothing that would have to be cleaned.
+    if text is None or (len(text) < _SHORTEST_SECRET and text.isidentifier()):
+        return text
+    return scrub_text(well_formed(text))
 
 
 def masked_by_key(arguments: object) -> tuple[str, ...]:

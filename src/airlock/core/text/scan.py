@@ -9,7 +9,7 @@ normal sentence. Word edges and letter case are ASCII.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import islice
 
 from airlock.core.text.safe import well_formed
@@ -259,7 +259,7 @@ class Scanner:
         texts = list(_tool_texts(tools))
         # Most listings are clean, and one scan of all their texts in a row shows that at a fraction of the cost.
         # A seam is no part of a word or a base64 run: it can bring pairs together, never keep one apart.
-        if next(self._marks(_SEAM.join(text for _, text in texts), mentions=False), None) is None:
+        if not any(True for _ in self._marks(_SEAM.join(text for _, text in texts), mentions=False)):
             return []
         for tool, text in texts:
             for rule, excerpt in self._marks(text, mentions=False):
@@ -289,8 +289,8 @@ class Scanner:
         if found.Match(b"IGNORE") is not None:
             self._set, self._mention_re2 = found, exact
 
-    def _marks(self, text: str, *, mentions: bool) -> Iterator[tuple[str, str]]:
-        """Yield (rule, excerpt) in the order of the rules, repeated ones too."""
+    def _marks(self, text: str, *, mentions: bool) -> Iterable[tuple[str, str]]:
+        """Return (rule, excerpt) in the order of the rules, repeated ones too; a clean text costs two passes."""
         try:
             data = text.encode()
         except UnicodeEncodeError:
@@ -298,6 +298,15 @@ class Scanner:
             text = well_formed(text)
             data = text.encode()
         hits = _EVERY_ID if self._set is None else self._set.Match(data) or ()
+        mapped = data.translate(_BASE64_MAP)
+        if not hits and _BASE64_RUN not in mapped:
+            return ()
+        return self._found(text, data, mapped, hits, mentions=mentions)
+
+    def _found(
+        self, text: str, data: bytes, mapped: bytes, hits: Container[int], *, mentions: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Look closer at a text in which members of the Set were seen. Same arguments, same order."""
         low = ""
         for phrase, left, right in _PHRASE_IDS:
             if left in hits and right in hits:
@@ -308,7 +317,7 @@ class Scanner:
             for found in islice(_HIDDEN_RUN.finditer(text), _MAX_MATCHES):
                 start = max(0, found.start() - _CONTEXT)
                 yield "hidden_text", _excerpt(text[start : start + EXCERPT_CHARS])
-        for run in islice(_base64_runs(data), _MAX_MATCHES):
+        for run in islice(_base64_runs(data, mapped), _MAX_MATCHES):
             yield "hidden_text", run
         if mentions and self._names and _MENTION_ID in hits:
             for passage in islice(self._mentions(text, data), _MAX_MATCHES):
@@ -339,9 +348,8 @@ def _mention_pattern(names: list[str]) -> str:
     return rf"{verb}|(?:{'|'.join(alone)})(?:{_GAP})?\("
 
 
-def _base64_runs(data: bytes) -> Iterator[str]:
+def _base64_runs(data: bytes, mapped: bytes) -> Iterator[str]:
     """Yield the beginning of each long base64 run, unless a few letters are all it is made of."""
-    mapped = data.translate(_BASE64_MAP)
     start = mapped.find(_BASE64_RUN)
     while start >= 0:
         end = mapped.find(b" ", start)

@@ -7,12 +7,29 @@ them, so that audit logs of the original verify. Lone surrogates are encoded as 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from json import encoder as _json
 
 __all__ = ["encode", "text"]
 
-_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
-text = _encoder.encode
+
+def _built_once() -> Callable[[object], str]:
+    """Return `_plain` without what it does anew on each call: the C encoder is made once, here."""
+    make = getattr(_json, "c_make_encoder", None)
+    quoted = _json.encode_basestring
+    if make is None:
+        return _plain
+
+    def refuse(value: object) -> object:
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+    write = make(None, refuse, quoted, None, ":", ",", True, False, False)  # noqa: FBT003 - its own signature
+    return lambda value: quoted(value) if isinstance(value, str) else "".join(write(value, 0))
+
+
+text: Callable[[object], str] = _built_once()
 """Return the canonical text of a JSON value. NaN and infinities raise ValueError: they are not JSON."""
 
 

@@ -80,7 +80,7 @@ def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
     """Walk the ladder; the first rule that fails answers."""
     # A3: strict JSON.
     try:
-        message = body.decode_request(raw)
+        message, too_deep = body.decode_request(raw)
     except StrictError as error:
         return _refuse(jsonrpc.PARSE, f"the body is not strict JSON: {error}")
     # A4: one request, not a batch, a notification or a response.
@@ -92,11 +92,11 @@ def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
     if not jsonrpc.usable_id(request_id):
         return _refuse(jsonrpc.INVALID_REQUEST, "the id must be a string or a number")
     # A5: nesting.
-    if body.too_deep(raw):
+    if too_deep:
         return _refuse(jsonrpc.INVALID_REQUEST, "the body is nested deeper than 64 levels", request_id)
     method: str = message["method"]
     params = message.get("params")
-    return _routed(message["id"], method, params if isinstance(params, dict) else {}, inbound)
+    return _routed(request_id, method, params if isinstance(params, dict) else {}, inbound)
 
 
 def _routed(

@@ -9,87 +9,75 @@ import base64
 import binascii
 from collections.abc import Iterable
 
+import msgspec
+
 __all__ = ["Inbound", "decode_name", "read"]
 
 _SENTINEL = "=?base64?"
 
 
-class Inbound:
-    """What the front needs from a request's headers. Values are raw bytes; None means absent."""
+class Inbound(msgspec.Struct, frozen=True):
+    """What the front needs from a request's headers. Values are raw bytes; None means absent.
 
-    __slots__ = (
-        "content_length",
-        "content_type",
-        "doubled",
-        "forwarded",
-        "mcp_method",
-        "mcp_name",
-        "protocol_version",
-        "traceparent",
-        "tracestate",
-    )
+    `doubled` names a routing header that appeared more than once; `forwarded` are the header lines that go
+    upstream as the client sent them.
+    """
 
-    def __init__(self) -> None:
-        self.content_length: int | None = None
-        self.content_type: bytes | None = None
-        self.protocol_version: bytes | None = None
-        self.mcp_method: bytes | None = None
-        self.mcp_name: bytes | None = None
-        self.traceparent: bytes | None = None
-        self.tracestate: bytes | None = None
-        self.doubled: str | None = None
-        self.forwarded = b""
+    protocol_version: bytes | None
+    mcp_method: bytes | None
+    mcp_name: bytes | None
+    traceparent: bytes | None
+    tracestate: bytes | None
+    content_length: int | None
+    doubled: str | None
+    forwarded: bytes
+
+
+_VERSION, _METHOD, _NAME, _TYPE, _LENGTH, _PARENT, _STATE = range(7)
+_SLOTS = {
+    b"mcp-protocol-version": _VERSION,
+    b"mcp-method": _METHOD,
+    b"mcp-name": _NAME,
+    b"content-type": _TYPE,
+    b"content-length": _LENGTH,
+    b"traceparent": _PARENT,
+    b"tracestate": _STATE,
+}
+_ROUTING = {_VERSION: "MCP-Protocol-Version", _METHOD: "Mcp-Method", _NAME: "Mcp-Name"}
+_SENT_AS = (b"mcp-protocol-version: ", b"mcp-method: ", b"mcp-name: ", b"content-type: ")
+_M = ord("m")
 
 
 def read(headers: Iterable[tuple[bytes, bytes]]) -> Inbound:
-    """Collect the headers of one request; names are lower case as the server hands them over.
-
-    `forwarded` becomes the block of header lines that go upstream as the client sent them.
-    """
-    found = Inbound()
+    """Collect the headers of one request; names are lower case as the server hands them over."""
+    found: list[bytes | None] = [None] * len(_SLOTS)
+    doubled = None
     lines: list[bytes] = []
     for name, value in headers:
-        if name == b"mcp-protocol-version":
-            if found.protocol_version is not None:
-                found.doubled = "MCP-Protocol-Version"
-            found.protocol_version = value
-        elif name == b"mcp-method":
-            if found.mcp_method is not None:
-                found.doubled = "Mcp-Method"
-            found.mcp_method = value
-        elif name == b"mcp-name":
-            if found.mcp_name is not None:
-                found.doubled = "Mcp-Name"
-            found.mcp_name = value
-        elif name == b"content-type":
-            if found.content_type is not None:
-                continue
-            found.content_type = value
-        elif name == b"content-length":
-            found.content_length = int(value) if value.isdigit() and len(value) < 20 else None
-            continue
-        elif name == b"traceparent":
-            found.traceparent = value
-            continue
-        elif name == b"tracestate":
-            found.tracestate = value
-            continue
-        elif not name.startswith(b"mcp-param-"):
-            continue
-        lines.append(name + b": " + value + b"\r\n")
-    if found.content_type is None:
+        slot = _SLOTS.get(name)
+        if slot is None:
+            if name[0] == _M and name.startswith(b"mcp-param-"):
+                lines.append(name + b": " + value + b"\r\n")
+        elif found[slot] is None:
+            found[slot] = value
+            if slot <= _TYPE:
+                lines.append(_SENT_AS[slot] + value + b"\r\n")
+        elif slot in _ROUTING:
+            doubled = _ROUTING[slot]
+    version, method, name_, kind, length, parent, state = found
+    if kind is None:
         lines.append(b"content-type: application/json\r\n")
-    found.forwarded = b"".join(lines)
-    return found
+    declared = int(length) if length is not None and length.isdigit() and len(length) < 20 else None
+    return Inbound(version, method, name_, parent, state, declared, doubled, b"".join(lines))
 
 
 def decode_name(value: bytes) -> str | None:
     """Decode an `Mcp-Name` value; None when it can match nothing (a malformed sentinel, or not UTF-8)."""
     try:
-        text = value.strip(b" \t").decode("utf-8")
+        text = value.decode("utf-8").strip(" \t")
     except UnicodeDecodeError:
         return None
-    if not (text.startswith(_SENTINEL) and text.endswith("?=")):
+    if not (text.endswith("?=") and text.startswith(_SENTINEL)):
         return text
     payload = text[len(_SENTINEL) : -2]
     try:

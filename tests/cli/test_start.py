@@ -66,13 +66,17 @@ BAD_ENV = [
 
 
 @pytest.mark.parametrize(("env", "word"), BAD_ENV, ids=[word for _, word in BAD_ENV])
-def test_a_bad_variable_is_one_line_and_status_1(tmp_path: Path, policy: Path, env: dict[str, str], word: str) -> None:
+def test_a_bad_variable_is_one_line_and_status_1(
+    tmp_path: Path, policy: Path, env: dict[str, str], word: str
+) -> None:
     refused(start(tmp_path, "--policy", str(policy), **env), 1, word)
 
 
 @pytest.mark.parametrize("name", ["AIRLOCK_JWKS_URL", "AIRLOCK_APPROVAL_WEBHOOK", "AIRLOCK_AUDIT_DSN", "AIRLOCK_PINS",
                                   "AIRLOCK_OTEL_FILE"])  # fmt: skip
-def test_a_setting_that_is_not_built_is_refused_rather_than_ignored(tmp_path: Path, policy: Path, name: str) -> None:
+def test_a_setting_that_is_not_built_is_refused_rather_than_ignored(
+    tmp_path: Path, policy: Path, name: str
+) -> None:
     done = start(tmp_path, "--policy", str(policy), **{name: "https://hooks.example/T0/secret-path"})
     refused(done, 1, name)
     assert "secret-path" not in done.stderr
@@ -84,7 +88,9 @@ def test_a_setting_that_is_not_built_is_refused_rather_than_ignored(tmp_path: Pa
     [("postgresql://u:hunter2@h/db", "Postgres"), ("redis://hunter2", "sqlite"), ("sqlite:hunter2", "sqlite:///"),
      ("hunter2", "sqlite")],
 )  # fmt: skip
-def test_a_store_that_cannot_be_is_one_line_that_quotes_nothing_of_it(tmp_path: Path, policy: Path, dsn: str, word: str) -> None:
+def test_a_store_that_cannot_be_is_one_line_that_quotes_nothing_of_it(
+    tmp_path: Path, policy: Path, dsn: str, word: str
+) -> None:
     done = start(tmp_path, "--policy", str(policy), AIRLOCK_STORE_DSN=dsn, AIRLOCK_SECRET="s" * 32)
     refused(done, 1, "AIRLOCK_STORE_DSN", word)
     assert "hunter2" not in done.stderr
@@ -97,13 +103,17 @@ def test_a_store_that_cannot_be_is_one_line_that_quotes_nothing_of_it(tmp_path: 
      ("tools: {x: {tiers: {prod: L0}, extra: 1}}\n", ["environment", "extra"]), ("", ["environment"]),
      ("environment: prod\nenvironment: dev\n", ["environment"])],
 )  # fmt: skip
-def test_a_bad_policy_is_one_line_with_its_path_and_every_fault(tmp_path: Path, policy: Path, text: str, words: list[str]) -> None:
+def test_a_bad_policy_is_one_line_with_its_path_and_every_fault(
+    tmp_path: Path, policy: Path, text: str, words: list[str]
+) -> None:
     policy.write_text(text)
     refused(start(tmp_path, "--policy", str(policy)), 1, str(policy), *words)
 
 
 @pytest.mark.case("T64")
-def test_a_policy_that_is_a_list_is_a_fault_with_an_environment_given_too(tmp_path: Path, policy: Path) -> None:
+def test_a_policy_that_is_a_list_is_a_fault_with_an_environment_given_too(
+    tmp_path: Path, policy: Path
+) -> None:
     policy.write_text("- a\n")
     refused(start(tmp_path, "--policy", str(policy), "--env", "prod"), 1, str(policy), "mapping")
 
@@ -119,8 +129,13 @@ NO_REGEX = [
 
 
 @pytest.mark.case("T80")
-def test_every_regex_that_re2_does_not_take_stops_the_start_and_lint_alike(tmp_path: Path, policy: Path) -> None:
-    rows = [f"  t{n}: {{tiers: {{prod: L0}}, where: [{{arg: a, regex: '{regex}'}}]}}" for n, regex in enumerate(NO_REGEX)]
+def test_every_regex_that_re2_does_not_take_stops_the_start_and_lint_alike(
+    tmp_path: Path, policy: Path
+) -> None:
+    rows = [
+        f"  t{n}: {{tiers: {{prod: L0}}, where: [{{arg: a, regex: '{regex}'}}]}}"
+        for n, regex in enumerate(NO_REGEX)
+    ]
     policy.write_text("environment: prod\ntools:\n" + "\n".join(rows) + "\n")
     paths = [f"tools.t{n}.where[0].regex" for n in range(len(NO_REGEX))]
     refused(start(tmp_path, "--policy", str(policy)), 1, *paths)
@@ -133,7 +148,9 @@ def test_every_regex_that_re2_does_not_take_stops_the_start_and_lint_alike(tmp_p
 
 
 @pytest.mark.case("T75")
-@pytest.mark.parametrize(("audit", "words"), [("nowhere/audit.jsonl", "No such file or directory"), (".", "directory")])
+@pytest.mark.parametrize(
+    ("audit", "words"), [("nowhere/audit.jsonl", "No such file or directory"), (".", "directory")]
+)
 def test_an_audit_file_that_cannot_be_opened_stops_the_start_with_the_systems_words(
     tmp_path: Path, policy: Path, audit: str, words: str
 ) -> None:
@@ -141,11 +158,15 @@ def test_an_audit_file_that_cannot_be_opened_stops_the_start_with_the_systems_wo
 
 
 @pytest.mark.case("T75")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere: run the tests as an ordinary user to see this one")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write anywhere: run the tests as an ordinary user to see this one"
+)
 def test_an_audit_folder_that_may_not_be_written_stops_the_start(tmp_path: Path, policy: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    refused(start(tmp_path, "--policy", str(policy), "--audit", str(folder / "a.jsonl")), 1, "Permission denied")
+    refused(
+        start(tmp_path, "--policy", str(policy), "--audit", str(folder / "a.jsonl")), 1, "Permission denied"
+    )
 
 
 def test_a_taken_port_stops_the_start(tmp_path: Path, policy: Path) -> None:
@@ -217,7 +238,17 @@ def test_a_key_file_that_others_can_read_stops_the_start(tmp_path: Path, policy:
     key = tmp_path / "key"
     key.write_text("0" * 64)
     key.chmod(0o644)
-    refused(start(tmp_path, "--policy", str(policy), AIRLOCK_SECRET_FILE=str(key), AIRLOCK_STORE_DSN="sqlite:///s.db"), 1, "chmod 600")
+    refused(
+        start(
+            tmp_path,
+            "--policy",
+            str(policy),
+            AIRLOCK_SECRET_FILE=str(key),
+            AIRLOCK_STORE_DSN="sqlite:///s.db",
+        ),
+        1,
+        "chmod 600",
+    )
 
 
 @pytest.mark.parametrize("name", ["mcp-airlock", "airlock-policy", "airlock-audit", "airlock"])
@@ -245,4 +276,6 @@ def test_lint_prints_findings_and_nothing_when_clean(
     assert len(found) == len(lines), done.stdout
     for line, head in zip(found, lines, strict=True):
         assert line.startswith(head)
-    assert (run("airlock", "policy", "lint", "--json", str(path), *(f"--env={n}" for n in env)).returncode) == status
+    assert (
+        run("airlock", "policy", "lint", "--json", str(path), *(f"--env={n}" for n in env)).returncode
+    ) == status

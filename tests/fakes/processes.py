@@ -133,7 +133,16 @@ def gateway(
 ) -> Iterator[Running]:
     """A gateway process in `folder`, in front of `upstream`, with HS256 identity."""
     head = command(name) + (["gateway", "serve"] if name == "airlock" else [])
-    argv = [*head, "--policy", policy or str(ROOT / "examples/policy.yaml"), "--upstream", upstream, "--port", "0", *flags]
+    argv = [
+        *head,
+        "--policy",
+        policy or str(ROOT / "examples/policy.yaml"),
+        "--upstream",
+        upstream,
+        "--port",
+        "0",
+        *flags,
+    ]
     settings = clean_env(AIRLOCK_JWT_SECRET=JWT_SECRET, XDG_STATE_HOME=str(folder / "state"), **env)
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=settings, cwd=folder) as process:
         lines = Lines(process.stderr)
@@ -147,7 +156,13 @@ def gateway(
 def run(name: str, *args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [*command(name), *args], capture_output=True, text=True, cwd=cwd, env=clean_env(**env), timeout=START_S, check=False
+        [*command(name), *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=clean_env(**env),
+        timeout=START_S,
+        check=False,
     )
 
 
@@ -165,7 +180,9 @@ def wait_port(port: int) -> None:
             time.sleep(0.02)
 
 
-def post(url: str, tool: str, arguments: dict[str, Any], *, token: str | None = None, **params: Any) -> dict[str, Any]:
+def post(
+    url: str, tool: str, arguments: dict[str, Any], *, token: str | None = None, **params: Any
+) -> dict[str, Any]:
     """One `tools/call` by hand; returns the JSON-RPC message."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": REVISION,

@@ -371,7 +371,7 @@ async def test_a_store_that_complains_is_an_internal_error() -> None:
     got = await world.call("scale", {"names": ["a"]})
     assert (got.status, got.code) == (500, -32603)
     assert "column" not in got.raw.decode()
-    intent, outcome = world.last_pair
+    outcome = world.last_pair[1]
     assert (outcome["verdict"], outcome["rule_id"]) == ("error", "internal.error")
     assert "a" * 20 not in json.dumps(outcome)
     assert world.client.sent == []

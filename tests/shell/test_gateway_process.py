@@ -47,7 +47,9 @@ def audit_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
 
 
-async def test_the_sdk_client_confirms_declines_and_replays_with_the_effect_counted_once(ops: Ops, tmp_path: Path) -> None:
+async def test_the_sdk_client_confirms_declines_and_replays_with_the_effect_counted_once(
+    ops: Ops, tmp_path: Path
+) -> None:
     answers: list[types.ElicitResult] = []
     asked: list[str] = []
 
@@ -82,7 +84,10 @@ async def test_the_sdk_client_confirms_declines_and_replays_with_the_effect_coun
             rules = []
             for _ in range(3):
                 result = await client.session.call_tool(
-                    "delete_service", {"name": "sdk-replay"}, input_responses=responses, request_state=question.request_state
+                    "delete_service",
+                    {"name": "sdk-replay"},
+                    input_responses=responses,
+                    request_state=question.request_state,
                 )
                 rules.append(result.model_dump(by_alias=True)["_meta"]["io.mcp-airlock/rule_id"])
             assert rules == ["tier.L2.confirmed", "mrtr.replay", "mrtr.replay"]
@@ -94,14 +99,18 @@ async def test_the_sdk_client_confirms_declines_and_replays_with_the_effect_coun
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_fifty_parallel_resumes_over_sockets_execute_exactly_once(ops: Ops, tmp_path: Path, store: str) -> None:
+def test_fifty_parallel_resumes_over_sockets_execute_exactly_once(
+    ops: Ops, tmp_path: Path, store: str
+) -> None:
     env = {} if store == "memory" else {"AIRLOCK_STORE_DSN": "sqlite:///state.db", "AIRLOCK_SECRET": SECRET}
     name = f"parallel-{store}"
     with gateway(tmp_path, ops.running.url, **env) as gate:
         state = post(gate.url, "delete_service", {"name": name})["result"]["requestState"]
 
         def resume(_: int) -> str:
-            return rule(post(gate.url, "delete_service", {"name": name}, requestState=state, inputResponses=YES))
+            return rule(
+                post(gate.url, "delete_service", {"name": name}, requestState=state, inputResponses=YES)
+            )
 
         with ThreadPoolExecutor(50) as pool:
             rules = sorted(pool.map(resume, range(50)))
@@ -110,19 +119,33 @@ def test_fifty_parallel_resumes_over_sockets_execute_exactly_once(ops: Ops, tmp_
     assert run("airlock-audit", "verify", cwd=tmp_path).stdout.startswith("OK: 102 records")
 
 
-def test_with_sqlite_a_used_yes_stays_used_after_a_crash_and_an_open_one_stays_good(ops: Ops, tmp_path: Path) -> None:
+def test_with_sqlite_a_used_yes_stays_used_after_a_crash_and_an_open_one_stays_good(
+    ops: Ops, tmp_path: Path
+) -> None:
     env = {"AIRLOCK_STORE_DSN": "sqlite:///state.db", "AIRLOCK_SECRET": SECRET}
     with gateway(tmp_path, ops.running.url, "--strict", **env) as gate:
         used = post(gate.url, "delete_service", {"name": "c1"})["result"]["requestState"]
         open_ = post(gate.url, "delete_service", {"name": "c2"})["result"]["requestState"]
-        assert rule(post(gate.url, "delete_service", {"name": "c1"}, requestState=used, inputResponses=YES)) == "tier.L2.confirmed"
+        assert (
+            rule(post(gate.url, "delete_service", {"name": "c1"}, requestState=used, inputResponses=YES))
+            == "tier.L2.confirmed"
+        )
         for names in (["a", "b", "c"], ["d"]):
             assert rule(post(gate.url, "set_replicas", {"names": names, "replicas": 1})) == "tier.L3.auto"
         gate.kill()
     with gateway(tmp_path, ops.running.url, "--strict", **env) as gate:
-        assert rule(post(gate.url, "delete_service", {"name": "c1"}, requestState=used, inputResponses=YES)) == "mrtr.replay"
-        assert rule(post(gate.url, "delete_service", {"name": "c2"}, requestState=open_, inputResponses=YES)) == "tier.L2.confirmed"
-        assert rule(post(gate.url, "set_replicas", {"names": ["e", "f"], "replicas": 1})) == "blast_radius.per_principal"
+        assert (
+            rule(post(gate.url, "delete_service", {"name": "c1"}, requestState=used, inputResponses=YES))
+            == "mrtr.replay"
+        )
+        assert (
+            rule(post(gate.url, "delete_service", {"name": "c2"}, requestState=open_, inputResponses=YES))
+            == "tier.L2.confirmed"
+        )
+        assert (
+            rule(post(gate.url, "set_replicas", {"names": ["e", "f"], "replicas": 1}))
+            == "blast_radius.per_principal"
+        )
         assert rule(post(gate.url, "set_replicas", {"names": ["e"], "replicas": 1})) == "tier.L3.auto"
     assert (ops.landed("delete_service", name="c1"), ops.landed("delete_service", name="c2")) == (1, 1)
     assert run("airlock-audit", "verify", cwd=tmp_path).returncode == 0
@@ -133,7 +156,10 @@ def test_two_gateways_on_one_store_let_through_exactly_what_fits(ops: Ops, tmp_p
     env = {"AIRLOCK_STORE_DSN": f"sqlite:///{tmp_path}/shared.db", "AIRLOCK_SECRET": SECRET}
     for sub in ("one", "two"):
         (tmp_path / sub).mkdir()
-    with gateway(tmp_path / "one", ops.running.url, **env) as one, gateway(tmp_path / "two", ops.running.url, **env) as two:
+    with (
+        gateway(tmp_path / "one", ops.running.url, **env) as one,
+        gateway(tmp_path / "two", ops.running.url, **env) as two,
+    ):
         state = post(one.url, "delete_service", {"name": "w"})["result"]["requestState"]
         before = ops.landed("set_replicas")
 
@@ -146,7 +172,10 @@ def test_two_gateways_on_one_store_let_through_exactly_what_fits(ops: Ops, tmp_p
         assert rules.count("tier.L3.auto") == 5
         assert rules.count("blast_radius.per_principal") == 11
         assert ops.landed("set_replicas") - before == 5
-        rules = [rule(post(g.url, "delete_service", {"name": "w"}, requestState=state, inputResponses=YES)) for g in (two, one)]
+        rules = [
+            rule(post(g.url, "delete_service", {"name": "w"}, requestState=state, inputResponses=YES))
+            for g in (two, one)
+        ]
     assert rules == ["tier.L2.confirmed", "mrtr.replay"]
 
 
@@ -155,11 +184,17 @@ def test_the_durable_defaults_keep_state_and_key_in_private_files(ops: Ops, tmp_
         state = post(gate.url, "delete_service", {"name": "d1"})["result"]["requestState"]
         gate.kill()
     folder = tmp_path / "state/airlock"
-    assert sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm"))) == ["gateway.db", "gateway.key"]
+    assert sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm"))) == [
+        "gateway.db",
+        "gateway.key",
+    ]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700
     with gateway(tmp_path, ops.running.url, name="airlock") as gate:
-        assert rule(post(gate.url, "delete_service", {"name": "d1"}, requestState=state, inputResponses=YES)) == "tier.L2.confirmed"
+        assert (
+            rule(post(gate.url, "delete_service", {"name": "d1"}, requestState=state, inputResponses=YES))
+            == "tier.L2.confirmed"
+        )
         assert gate.stop() == 0
         assert gate.stderr is not None
         assert "Traceback" not in gate.stderr.rest()
@@ -169,7 +204,10 @@ def test_with_the_seeds_defaults_a_restart_forgets_pending_confirmations(ops: Op
     with gateway(tmp_path, ops.running.url) as gate:
         state = post(gate.url, "delete_service", {"name": "m1"})["result"]["requestState"]
     with gateway(tmp_path, ops.running.url) as gate:
-        assert rule(post(gate.url, "delete_service", {"name": "m1"}, requestState=state, inputResponses=YES)) == "mrtr.bad_signature"
+        assert (
+            rule(post(gate.url, "delete_service", {"name": "m1"}, requestState=state, inputResponses=YES))
+            == "mrtr.bad_signature"
+        )
 
 
 async def test_sigterm_finishes_the_open_call_and_its_outcome_record(tmp_path: Path) -> None:
@@ -177,12 +215,23 @@ async def test_sigterm_finishes_the_open_call_and_its_outcome_record(tmp_path: P
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        length = int(next(line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")))
+        length = int(
+            next(
+                line.split(b":")[1]
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            )
+        )
         request = json.loads(await reader.readexactly(length))
         arrived.set()
         await go.wait()
-        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"resultType": "complete", "content": []}}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        body = json.dumps(
+            {"jsonrpc": "2.0", "id": request["id"], "result": {"resultType": "complete", "content": []}}
+        ).encode()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
         await writer.drain()
         writer.close()
 

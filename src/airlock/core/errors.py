@@ -92,7 +92,9 @@ class UpstreamError(AirlockError):
     `status` is the HTTP status when one was read.
     """
 
-    def __init__(self, kind: UpstreamFailure, cause: str, *, reached: bool, status: int | None = None) -> None:
+    def __init__(
+        self, kind: UpstreamFailure, cause: str, *, reached: bool, status: int | None = None
+    ) -> None:
         self.kind = kind
         self.cause = cause
         self.reached = reached

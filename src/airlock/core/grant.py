@@ -66,4 +66,4 @@ def for_preview(action: Action, confirm: Confirm) -> Grant:
     """Mint a dry run that shows a person what the action would do."""
     if not confirm.preview:
         raise TypeError("a tool without dry_run cannot be previewed")
-    return Grant(_MINT, action, Basis.PREVIEW, True)
+    return Grant(_MINT, action, Basis.PREVIEW, dry_run=True)

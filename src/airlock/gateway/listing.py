@@ -41,7 +41,8 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     try:
         # 1
         opened = gate.recorder.intent(entry)
-        verdict, rule, detail = Verdict.ALLOW, Rule.PASSTHROUGH, "null"
+        verdict, detail = Verdict.ALLOW, "null"
+        rule: str = Rule.PASSTHROUGH
         status: int | None
         # 2
         try:

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.vectors import make_tickets
 
 from airlock.core.approval import ticket
 from airlock.core.approval.ticket import Answer, Claims, Keys, Mode, Refused
 from airlock.core.rules import Rule
+from tests.vectors import make_tickets
 
 SECRET = b"x" * 32
 KEYS = Keys.derive(SECRET)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.vectors import make_chain
 
 from airlock.core.audit import chain
 from airlock.core.audit.record import FIELDS, Phase, Record
 from airlock.core.wire import canon
+from tests.vectors import make_chain
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "chain"
 EXPECTED = json.loads((VECTORS / "expected.json").read_text())

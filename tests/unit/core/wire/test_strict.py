@@ -8,10 +8,10 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tests.vectors import make_hostile_json
 
 from airlock.core.wire import strict
 from airlock.core.wire.strict import StrictError, StrictKind, deeper_than, nesting, parse, skeleton
+from tests.vectors import make_hostile_json
 
 VECTORS = Path(__file__).resolve().parents[3] / "vectors" / "hostile_json.json"
 HOSTILE = [

@@ -276,8 +276,8 @@ def main() -> int:
     except Differs as difference:
         print(f"   {RED}differs{PLAIN}  {difference}", file=sys.stderr)
         return 1
-    print(f"\n{BOLD}All {story.steps} steps went as told.{PLAIN} The audit log is in {AUDIT.relative_to(Path.cwd())}"
-          if AUDIT.is_relative_to(Path.cwd()) else f"\nAll {story.steps} steps went as told: {AUDIT}")  # fmt: skip
+    place = AUDIT.relative_to(Path.cwd()) if AUDIT.is_relative_to(Path.cwd()) else AUDIT
+    print(f"\n{BOLD}All {story.steps} steps went as told.{PLAIN} The audit log is in {place}")
     return 0
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from airlock.cli.exits import EXITS, SAME
+from airlock.core.audit.record import FIELDS, SENTENCES
+from airlock.core.policy import load
+from airlock.core.policy.model import OutputLimits, Radius
 from airlock.core.rules import Rule
+from airlock.edge import out
+from airlock.gateway import meta
 from docs import generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +43,44 @@ def test_generating_writes_what_differs_and_checking_only_names_it(
 def test_every_rule_stands_in_the_table_once():
     page = (ROOT / "docs/reference/rules.md").read_text(encoding="utf-8")
     assert [page.count(f"| `{rule.value}` |") for rule in Rule] == [1] * len(Rule)
+
+
+def test_every_field_of_an_audit_record_has_a_sentence():
+    assert tuple(SENTENCES) == FIELDS
+
+
+def test_every_meta_key_the_gateway_names_stands_in_the_table():
+    named = {
+        value
+        for value in vars(meta).values()
+        if isinstance(value, str) and value.startswith(meta.PREFIX) and value != meta.PREFIX
+    }
+    assert named == {key for key, _, _ in meta.SET if key.startswith(meta.PREFIX)}
+
+
+def test_every_command_has_its_flags_and_its_exit_statuses_on_a_page():
+    paths = [
+        context.command_path
+        for name, command in generate.COMMANDS.items()
+        for context in generate.leaves(name, command)
+    ]
+    assert set(paths) - {"airlock"} == {*EXITS, *SAME}
+    assert set(SAME.values()) == set(EXITS)
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert set(generate.COMMANDS) == set(scripts)
+    assert set(out.SENTENCES) == {out.OK, out.FAILED, out.USAGE}
+
+
+def test_the_page_of_the_policy_names_every_key_with_its_default():
+    page = (ROOT / "docs/reference/policy.md").read_text(encoding="utf-8")
+    limits = [("output", load._OUTPUT, OutputLimits()), ("blast_radius", load._RADIUS, Radius())]
+    rows = {f"{block}.{key}": getattr(values, key) for block, keys, values in limits for key in keys}
+    for key, default in rows.items():
+        assert re.search(rf"^\| `{re.escape(key)}` \| [^|]+ \| `{default}` \|", page, re.M), key
+    named = {key.partition(".")[0] for key in re.findall(r"^\| `([a-z_.]+)` \|", page, re.M)}
+    assert {*load._TOP, *load._RULE} == named
+    tool = re.findall(r"^\| `tools\.<name>\.([a-z_]+)` \|", page, re.M)
+    assert tool == list(load._TOOL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from airlock.cli.gateway import mcp_airlock
+from airlock.cli.gateway import mcp_airlock, serve_command
 from airlock.edge import httpd
 from tests.fakes.processes import clean_env, run
 
@@ -169,6 +169,17 @@ def test_an_audit_folder_that_may_not_be_written_stops_the_start(tmp_path: Path,
     )
 
 
+@pytest.mark.case("T69")
+def test_an_empty_approval_mode_means_unset(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", clean_env(AIRLOCK_JWT_SECRET="k" * 32, AIRLOCK_APPROVAL_MODE=""))
+    monkeypatch.setattr(httpd, "run", lambda app, sock, *_, **__: sock.close())
+    done = CliRunner().invoke(mcp_airlock, ["--policy", str(policy), "--upstream", UP, "--port", "0"])
+    assert done.exit_code == 0, done.stderr
+
+
 def test_a_taken_port_stops_the_start(tmp_path: Path, policy: Path) -> None:
     import socket
 
@@ -180,7 +191,8 @@ def test_a_taken_port_stops_the_start(tmp_path: Path, policy: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [("--port", "99999"), ("--port", "x"), ("--audit-keep", "0"), ("--audit-max-bytes", "-1"), ("--nope",),
-     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "dual")],
+     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "dual"), ("--pins", "p.json"),
+     ("--otel-file", "s.jsonl")],
 )  # fmt: skip
 def test_a_bad_flag_is_a_usage_error(tmp_path: Path, policy: Path, flags: tuple[str, ...]) -> None:
     done = start(tmp_path, "--policy", str(policy), *flags)
@@ -201,6 +213,7 @@ WARNINGS = [
 ]
 
 
+@pytest.mark.case("T22")
 @pytest.mark.parametrize(("env", "words"), WARNINGS, ids=[words for _, words in WARNINGS])
 def test_strict_makes_each_warning_stop_the_start_with_nothing_created(
     tmp_path: Path, policy: Path, env: dict[str, str], words: str
@@ -225,6 +238,24 @@ def test_the_real_command_refuses_in_one_line_without_a_traceback(tmp_path: Path
     strict = run("mcp-airlock", "--policy", "p", "--upstream", UP, "--strict", cwd=tmp_path)
     assert strict.returncode == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.case("T22")
+def test_a_key_that_outlives_the_process_never_goes_with_a_store_that_does_not(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        os, "environ", clean_env(XDG_STATE_HOME=str(tmp_path / "state"), AIRLOCK_STORE_DSN="memory://")
+    )
+    monkeypatch.setattr(httpd, "run", lambda app, sock, *_, **__: sock.close())
+    done = CliRunner().invoke(serve_command, ["--policy", str(policy), "--upstream", UP, "--port", "0"])
+    assert done.exit_code == 0, done.stderr
+    assert not (tmp_path / "state").exists()
+    monkeypatch.setenv("AIRLOCK_SECRET_FILE", str(tmp_path / "key"))
+    done = CliRunner().invoke(serve_command, ["--policy", str(policy), "--upstream", UP, "--strict"])
+    assert done.exit_code == 2
+    assert "without AIRLOCK_STORE_DSN" in done.stderr
 
 
 def test_debug_adds_the_traceback(tmp_path: Path) -> None:

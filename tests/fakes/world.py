@@ -281,6 +281,7 @@ class World:
         request_id: Any = 1,
         meta: dict[str, Any] | None = None,
         extra: list[tuple[bytes, bytes]] | None = None,
+        content_type: str = "application/json",
     ) -> Got:
         """Send one well-formed request of revision 2026-07-28."""
         params = dict(params or {})
@@ -291,7 +292,7 @@ class World:
         }
         body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
         headers = [
-            (b"content-type", b"application/json"),
+            (b"content-type", content_type.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"mcp-protocol-version", REVISION.encode()),
             (b"mcp-method", method.encode()),

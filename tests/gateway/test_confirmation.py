@@ -318,7 +318,7 @@ async def test_an_unreachable_upstream_after_the_yes_refunds_but_spends_the_yes(
 async def test_a_catalog_that_fails_fails_closed_and_its_text_is_scrubbed_then_cut(tool: str) -> None:
     world = World()
     secret = "gh" + "p_" + "a" * 36
-    said = "x" * 280 + " " + secret
+    said = "x" * 250 + " " + secret  # stands across the cut
 
     def broken(sent: Any) -> Any:
         from tests.fakes.world import raw
@@ -330,6 +330,8 @@ async def test_a_catalog_that_fails_fails_closed_and_its_text_is_scrubbed_then_c
     got = await world.call(tool, {})
     assert got.rule == "catalog.unavailable"
     assert secret[:8] not in got.text
+    assert secret[:8] not in world.last_pair[1]["detail"]
+    assert "[REDACTED]" in got.text
     assert len(world.last_pair[1]["detail"]) <= 300
     assert world.client.sent == []
 
@@ -348,6 +350,7 @@ async def test_where_is_judged_before_the_catalog_and_nobody_is_asked() -> None:
     }
 
 
+@pytest.mark.case("T38")
 async def test_a_store_that_does_not_answer_denies_by_name() -> None:
     world = World()
     state = await asked(world)
@@ -361,6 +364,7 @@ async def test_a_store_that_does_not_answer_denies_by_name() -> None:
     assert (await world.rpc("tools/list")).status == 200
 
 
+@pytest.mark.case("T38")
 async def test_a_store_that_complains_is_an_internal_error() -> None:
     world = World()
 
@@ -385,7 +389,9 @@ async def test_a_lost_race_for_the_window_spends_the_yes() -> None:
         return False
 
     world.gate.store.reserve = full  # type: ignore[assignment, method-assign]
-    assert (await world.yes("drop", ARGS, state)).rule == "blast_radius.per_principal"
+    refused = await world.yes("drop", ARGS, state)
+    assert refused.rule == "blast_radius.per_principal"
+    assert "start again without requestState" in refused.text
     assert (await world.yes("drop", ARGS, state)).rule == "mrtr.replay"
     assert all(sent.arguments.get("dry_run") is True for sent in world.client.sent)
 
@@ -399,7 +405,10 @@ async def test_a_store_that_fails_between_burn_and_charge_spends_the_yes() -> No
 
     real = world.gate.store.reserve
     world.gate.store.reserve = gone  # type: ignore[assignment, method-assign]
-    assert (await world.yes("drop", ARGS, state)).rule == "store.unavailable"
+    refused = await world.yes("drop", ARGS, state)
+    assert refused.rule == "store.unavailable"
+    assert "start again without requestState" in refused.text
+    assert world.last_pair[1]["tier"] == "L2"
     world.gate.store.reserve = real  # type: ignore[method-assign]
     assert (await world.yes("drop", ARGS, state)).rule == "mrtr.replay"
 
@@ -433,3 +442,91 @@ async def test_our_keys_in_a_preview_are_stripped_and_the_upstreams_own_carried(
     assert got.result["_meta"]["v/own"] == 3
     assert got.verdict == "confirm"
     assert got.ours["dry_run_preview"] == [{"type": "text", "text": "ok", "_meta": {"v/k": 2}}]
+
+
+@pytest.mark.parametrize("value", [{"node": "ALL"}, "true", 1, None, [True]])
+async def test_a_dry_run_that_nobody_declared_carries_nothing_past_the_person(value: object) -> None:
+    world = World()
+    state = (await world.call("reboot", {"node": "n4"})).state
+    got = await world.yes("reboot", {"node": "n4", "dry_run": value}, state)
+    assert got.rule == "dry_run.unsupported"
+    assert world.client.sent == []
+    assert (await world.yes("reboot", {"node": "n4", "dry_run": False}, state)).rule == "tier.L2.confirmed"
+
+
+async def test_a_yes_is_judged_again_by_the_clock_of_its_use() -> None:
+    world = World()
+    state = await asked(world)
+
+    async def slowly(sent: Any) -> None:
+        world.clock.time += 601
+
+    world.client.before = slowly  # the catalog takes longer than the ticket lasts
+    assert (await world.yes("drop", ARGS, state)).rule == "mrtr.expired"
+    assert len(world.client.sent) == 1
+
+
+async def test_secrets_that_the_preview_hides_are_hidden_in_marks_and_embedded_resources_too() -> None:
+    world = World()
+    hidden = "hunter2" + "xyz"
+    text = f"\u200bnew password {hidden}"
+    world.client.script = result_of({"content": [
+        {"type": "text", "text": text}, {"type": "resource", "resource": {"uri": "x:y", "text": text}}, "junk",
+    ]})  # fmt: skip
+    got = await world.call("drop", {**ARGS, "password": hidden})
+    assert got.ours["suspicious"]
+    assert hidden not in got.raw.decode()
+    assert len(got.ours["dry_run_preview"]) == 2
+
+
+async def test_one_reading_of_the_arguments_serves_every_block_of_a_preview(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airlock.core.redact import values
+
+    world = World()
+    read: list[object] = []
+
+    def counted(arguments: object) -> tuple[str, ...]:
+        read.append(arguments)
+        return values.masked_by_key(arguments)
+
+    monkeypatch.setattr("airlock.core.approval.prompt.masked_by_key", counted)
+    world.client.script = result_of({"content": [{"type": "text", "text": "x"}] * 50})
+    await world.call("drop", {**ARGS, "password": "long-enough"})
+    assert len(read) == 2  # once for the blocks, once for the prompt
+
+
+@pytest.mark.parametrize("where", ["catalog", "upstream", "reserve"])
+async def test_a_cancelled_call_leaves_an_outcome_whenever_it_is_cancelled(where: str) -> None:
+    world = World()
+    state = await asked(world)
+    before = len(world.records)
+    stuck = asyncio.Event()
+
+    async def hang(*_: object) -> bool:
+        stuck.set()
+        await asyncio.Event().wait()
+        return True
+
+    async def hang_at(sent: Any) -> None:
+        if (sent.body["method"] == "tools/list") == (where == "catalog"):
+            await hang()
+
+    if where == "reserve":
+        world.gate.store.reserve = hang  # type: ignore[assignment, method-assign]
+    else:
+        world.client.before = hang_at
+    call = asyncio.create_task(world.yes("drop", ARGS, state))
+    await stuck.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert len(world.records) == before + 2
+    intent, outcome = world.last_pair
+    assert (outcome["verdict"], outcome["rule_id"], outcome["detail"]) == (
+        "error",
+        "internal.error",
+        "CancelledError",
+    )
+    assert intent["call_id"] == outcome["call_id"]

@@ -89,7 +89,23 @@ async def test_descriptions_are_marked_and_odd_types_skipped() -> None:
 async def test_tools_that_are_no_list_pass_as_they_are(tools: object) -> None:
     world = World()
     world.client.catalog = result_of({"tools": tools})
-    assert (await world.rpc("tools/list")).result["tools"] == tools
+    got = await world.rpc("tools/list")
+    assert (got.result["tools"], got.ours["hidden_tools"]) == (tools, 0)
+
+
+@pytest.mark.parametrize("method", ["tools/list", "server/discover"])
+async def test_a_result_that_is_no_object_cannot_be_filtered_and_is_refused(method: str) -> None:
+    world = World()
+    world.client.catalog = world.client.script = result_of([{"name": "hidden"}])
+    assert (await world.rpc(method)).status == 502
+
+
+async def test_an_airlock_state_never_goes_upstream_with_a_listing() -> None:
+    world = World()
+    await world.rpc("tools/list", {"requestState": "al1.a.b", "inputResponses": {}, "cursor": "c"})
+    await world.rpc("tools/list", {"requestState": "theirs"})
+    assert set(world.client.listed[0].params) == {"cursor", "_meta"}
+    assert world.client.listed[1].params["requestState"] == "theirs"
 
 
 @pytest.mark.parametrize("method", ["tools/list", "server/discover"])

@@ -14,7 +14,7 @@ import click
 from airlock.edge import out
 from airlock.edge.httpurl import parse_target
 from airlock.edge.settings import Environment
-from airlock.gateway.settings import Defaults, Flags
+from airlock.gateway.settings import NOT_BUILT, Defaults, Flags
 
 __all__ = ["group", "mcp_airlock"]
 
@@ -44,6 +44,8 @@ def _flags(command: F) -> F:
         click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
         click.option("--front", type=click.Choice(["modern", "dual"]), default="modern", show_default=True,
                      help="Protocol eras of the front; dual is not there yet."),
+        click.option("--pins", hidden=True, metavar="PATH"),
+        click.option("--otel-file", hidden=True, metavar="PATH"),
         click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Listen address."),
         click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True, metavar="N",
                      help="Listen port; 0 picks a free one."),
@@ -52,9 +54,14 @@ def _flags(command: F) -> F:
     return command
 
 
-def _serve(defaults: Defaults, front: str, **flags: object) -> None:
-    if front != "modern":
+def _serve(defaults: Defaults, **flags: object) -> None:
+    if flags.pop("front") != "modern":
         raise click.BadParameter("--front dual is not there yet: this version serves 2026-07-28 only")
+    for flag, variable in (("pins", "AIRLOCK_PINS"), ("otel_file", "AIRLOCK_OTEL_FILE")):
+        if flags.pop(flag) is not None:
+            raise click.BadParameter(
+                f"--{flag.replace('_', '-')}: this version does not have {NOT_BUILT[variable]} yet"
+            )
 
     def command() -> int:
         from airlock.gateway.serve import serve
@@ -71,17 +78,17 @@ def group() -> None:
 
 @group.command("serve")
 @_flags
-def serve_command(front: str, **flags: object) -> None:
+def serve_command(**flags: object) -> None:
     """Serve one MCP upstream under a policy, with state that survives a restart.
 
     The same program as mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
     """
-    _serve(Defaults("airlock", durable=True), front, **flags)
+    _serve(Defaults("airlock", durable=True), **flags)
 
 
 @click.command("mcp-airlock")
 @click.version_option(package_name="airlock", message="mcp-airlock %(version)s")
 @_flags
-def mcp_airlock(front: str, **flags: object) -> None:
+def mcp_airlock(**flags: object) -> None:
     """Serve one MCP upstream under a policy; state lives in this process unless AIRLOCK_STORE_DSN is set."""
-    _serve(Defaults("mcp-airlock", durable=False), front, **flags)
+    _serve(Defaults("mcp-airlock", durable=False), **flags)

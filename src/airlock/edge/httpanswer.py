@@ -13,6 +13,7 @@ from airlock.core.errors import UpstreamError, UpstreamFailure
 __all__ = ["Answer", "ClientLimits", "Reply"]
 
 _MAX_INTERIM = 8
+_LAST_STATUS = 599
 _ENCODING, _LENGTH, _TYPE, _TRANSFER = range(4)
 _READ = {
     b"content-encoding": _ENCODING,
@@ -153,7 +154,7 @@ class Answer:
                 self._stop(self._unreachable("not HTTP"))
             return
         version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
+        if version not in ("1.1", "1.0") or status > _LAST_STATUS:
             self._stop(self._unreachable("not HTTP"))
         self.status = status
         self.reusable = version == "1.1"

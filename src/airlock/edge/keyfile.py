@@ -5,6 +5,7 @@ Knows the file; does not know what the key is for.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -26,11 +27,17 @@ def read_or_make(path: str) -> bytes:
     except FileNotFoundError:
         pass
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-    draft = f"{path}.{os.getpid()}.new"
+    draft = f"{path}.{os.urandom(8).hex()}.new"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(descriptor, os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
+        # A short write would leave less than a key, which `_read` refuses for good: the draft is not linked then.
+        line = os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n"
+        if os.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         os.fsync(descriptor)
+    except OSError:
+        os.unlink(draft)
+        raise
     finally:
         os.close(descriptor)
     try:

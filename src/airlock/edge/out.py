@@ -14,11 +14,18 @@ from airlock.core.errors import ConfigError
 from airlock.core.text.safe import one_line
 from airlock.edge.settings import Environment
 
-__all__ = ["FAILED", "OK", "USAGE", "guarded"]
+__all__ = ["FAILED", "OK", "SENTENCES", "USAGE", "guarded"]
 
 OK = 0
 FAILED = 1
 USAGE = 2
+
+SENTENCES: dict[int, str] = {
+    OK: "It did what was asked, and found nothing wrong.",
+    FAILED: "It could not do what was asked, or found something wrong, and says what.",
+    USAGE: "The command line is wrong, and nothing was done.",
+}
+"""Exit status to what it means for every command. The reference is made from this."""
 
 
 def guarded(program: str, command: Callable[[], int]) -> int:

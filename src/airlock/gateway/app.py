@@ -10,10 +10,12 @@ import asyncio
 from airlock.core.decision import Verdict
 from airlock.core.principal import Principal
 from airlock.core.redact import values
+from airlock.core.rules import Rule
 from airlock.core.text.cut import cut
 from airlock.core.wire import jsonrpc
 from airlock.edge import trace as traces
 from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body, respond
+from airlock.edge.headers import Headers
 from airlock.edge.identity.resolve import Identity
 from airlock.edge.recording import Entry
 from airlock.edge.trace import Trace
@@ -57,7 +59,7 @@ class App:
         if scope["method"] != "POST":
             await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
-        lines = scope["headers"]
+        lines = Headers(scope["headers"])
         inbound = headers.read(lines)
         # A1: the size, before anything else.
         raw: bytes | None
@@ -67,12 +69,14 @@ class App:
             raw = None
         except ClientGone:
             return
-        answer = await self._answer(raw, inbound, lines)
+        try:
+            answer = await self._answer(raw, inbound, lines)
+        except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
+            entry = Entry(call_id=self._gate.ids.hex(16), verdict=Verdict.ERROR, rule_id=Rule.INTERNAL_ERROR)
+            answer = boundary.broke(self._gate, entry, None, None, error)
         await respond(send, answer.status, answer.body)
 
-    async def _answer(
-        self, raw: bytes | None, inbound: headers.Inbound, lines: list[tuple[bytes, bytes]]
-    ) -> Answer:
+    async def _answer(self, raw: bytes | None, inbound: headers.Inbound, lines: Headers) -> Answer:
         """A2 to A12, then the method. `raw` is None for a body over the limit."""
         if raw is None:
             return self._refused(oversized(self._max_request_bytes), None, None)

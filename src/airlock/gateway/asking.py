@@ -6,6 +6,8 @@ SPEC: gateway.md 7.4, 8.1, 8.2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from airlock.core.action import Action
 from airlock.core.approval import prompt, ticket
 from airlock.core.policy.model import Policy
@@ -47,23 +49,31 @@ def question(
     carried: dict[str, object] = {}
     blocks: list[object] | None = None
     if preview is not None:
+        redact = prompt.redactor(action.arguments)
         own = preview.get("_meta")
         if isinstance(own, dict):
             carried = {name: value for name, value in own.items() if name not in _DECISION_KEYS}
-        blocks = _scrubbed(content, action)
+        if meta.SUSPICIOUS in carried:
+            carried[meta.SUSPICIOUS] = _texts_of(carried[meta.SUSPICIOUS], "excerpt", redact)
+        blocks = _texts_of(content, "text", redact)
     title = f"Execute {one_line(action.name)} in {one_line(action.environment)}?"
     return results.prompted(
         message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks
     )
 
 
-def _scrubbed(content: object, action: Action) -> list[object]:
-    """The preview's blocks with their texts redacted; malformed content becomes an empty list."""
-    if not isinstance(content, list):
+def _texts_of(blocks: object, member: str, redact: Callable[[str], str]) -> list[object]:
+    """Return the objects of a list with their text `member` redacted, in an embedded resource too."""
+    if not isinstance(blocks, list):
         return []
-    return [_scrubbed_block(block, action) for block in content if isinstance(block, dict)]
+    return [_redacted(block, member, redact) for block in blocks if isinstance(block, dict)]
 
 
-def _scrubbed_block(block: dict[str, object], action: Action) -> dict[str, object]:
-    text = block.get("text")
-    return {**block, "text": prompt.redacted(text, action.arguments)} if isinstance(text, str) else block
+def _redacted(block: dict[str, object], member: str, redact: Callable[[str], str]) -> dict[str, object]:
+    text, resource = block.get(member), block.get("resource")
+    changed: dict[str, object] = {}
+    if isinstance(text, str):
+        changed[member] = redact(text)
+    if isinstance(resource, dict):
+        changed["resource"] = _redacted(resource, member, redact)
+    return {**block, **changed} if changed else block

@@ -14,11 +14,12 @@ import msgspec
 from airlock.core.wire import strict
 from airlock.core.wire.strict import StrictError, StrictKind
 
-__all__ = ["decode_answer", "decode_request", "encode", "too_deep"]
+__all__ = ["decode_answer", "decode_request", "encode", "too_deep", "written"]
 
 _UNSURE: Final = object()
 _decode = msgspec.json.Decoder().decode
 
+_BUT_SIGNS = bytes(byte for byte in range(256) if byte not in b"{[:")
 _SHORT = 4096  # up to here counting every bracket is cheaper than looking for the 65th
 _LONG_NUMBER = b"0" * 309
 _ZERO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
@@ -30,11 +31,17 @@ def decode_request(data: bytes) -> tuple[object, bool]:
 
     Raises what `strict.parse` raises.
     """
+    # One pass keeps the brackets and colons, strings' own too: few bytes, counted at no cost.
+    signs = data.translate(None, _BUT_SIGNS)
+    colons = signs.count(b":")
     # INVARIANT: msgspec sees only texts that it can follow without reaching a limit of the interpreter.
-    if too_deep(data):
+    if len(signs) - colons > strict.MAX_DEPTH and too_deep(data):
         return strict.parse(data), True
     value = _quick(data)
-    if value is _UNSURE or not _keys_are_unique(data, value):
+    # SECURITY: msgspec keeps the last of equal keys without a word; another reader may keep the first. Every key
+    # has a colon, and a key that was lost takes its own and its value's along; only an escaped colon comes back
+    # as one that the text did not show.
+    if value is _UNSURE or b"\\u003" in data or _encoder.encode(value).count(b":") != colons:
         return strict.parse(data), False
     return value, False
 
@@ -48,9 +55,7 @@ def decode_answer(data: bytes, *, exact: bool = False) -> object:
     if too_deep(data):
         raise StrictError(StrictKind.DEPTH)
     value = _quick(data)
-    if value is _UNSURE or (exact and not _keys_are_unique(data, value)):
-        return strict.parse(data, unique=exact)
-    return value
+    return strict.parse(data, unique=exact) if exact or value is _UNSURE else value
 
 
 def too_deep(data: bytes, limit: int = strict.MAX_DEPTH) -> bool:
@@ -67,6 +72,14 @@ def encode(value: object) -> bytes:
     except UnicodeEncodeError:
         # SPEC: gateway.md 2.1: a lone surrogate is sent as its escape, never a 500.
         return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def written(value: object) -> str:
+    """Return a JSON value as compact text, every character raw: for counting and scanning, not for the wire."""
+    try:
+        return _encoder.encode(value).decode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _plain_text(value: object) -> str:
@@ -101,13 +114,3 @@ def _has_long_number(data: bytes) -> bool:
         and _DIGITS_IN_A_ROW.search(data[::61]) is not None
         and _LONG_NUMBER in data.translate(_ZERO_DIGITS)
     )
-
-
-def _keys_are_unique(data: bytes, value: object) -> bool:
-    """Prove that no object of the text has a key twice: written again, the value has as many colons.
-
-    Every key has a colon, and a key that was lost takes its own and its value's along. Only an escaped colon
-    (`\\u003a`) comes back as one that the text did not show, so such a text is not proven this way.
-    """
-    # SECURITY: msgspec keeps the last of equal keys without a word; another reader may keep the first.
-    return b"\\u003" not in data and _encoder.encode(value).count(b":") == data.count(b":")

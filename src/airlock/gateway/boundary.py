@@ -15,14 +15,20 @@ from airlock.edge.recording import Entry, Open
 from airlock.gateway import body
 from airlock.gateway.gate import Answer, Gate
 
-__all__ = ["broke", "internal", "unrecorded"]
+__all__ = ["broke", "internal", "told", "unrecorded"]
 
 DETAIL_CHARS = 300
 
 
-def broke(gate: Gate, entry: Entry, opened: Open | None, request_id: object, error: Exception) -> Answer:
-    """Close the books on a request that failed inside the gateway, and answer -32603."""
-    said = cut(scrub_text(f"{type(error).__name__}: {error}"), DETAIL_CHARS, "…")
+def told(error: BaseException) -> str:
+    """An exception for the log and the audit: class and text, scrubbed before it is cut."""
+    words, kind = str(error), type(error).__name__
+    return cut(scrub_text(f"{kind}: {words}" if words else kind), DETAIL_CHARS, "…")
+
+
+def broke(gate: Gate, entry: Entry, opened: Open | None, request_id: object, error: BaseException) -> Answer:
+    """Close the books on a request that failed inside the gateway or was cancelled, and answer -32603."""
+    said = told(error)
     gate.log.line(f"internal error: {said}")
     if opened is not None:
         if not opened.closed:

@@ -83,8 +83,8 @@ class Catalog:
                 name = tool.get("name") if isinstance(tool, dict) else None
                 if isinstance(name, str):
                     found = dryrun.declared(tool)
-                    # SECURITY: listed twice, a tool has `dry_run` only if both say so.
-                    tools[name] = found if tools.get(name, found).declared else _ABSENT
+                    # SECURITY: listed twice, a tool has `dry_run` only if both say the same of it.
+                    tools[name] = found if tools.get(name, found) == found else _ABSENT
             page_ttl = _ttl_seconds(page.get("ttlMs"))
             ttl_s = page_ttl if ttl_s is None else min(ttl_s, page_ttl)
             following = page.get("nextCursor")

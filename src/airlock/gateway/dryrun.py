@@ -11,7 +11,7 @@ import msgspec
 
 __all__ = ["DryRun", "declared", "forced", "mirrored"]
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class DryRun(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ Everything it decides it asks the pure core; everything it does goes through a p
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from airlock.core import grant as grants
@@ -40,19 +42,21 @@ async def tools_call(gate: Gate, request: Request, principal: Principal, trace: 
             return await _decided(call)
         except StoreUnavailable as error:
             gate.log.warning(f"the state store did not answer: {error}")
-            return call.deny(
-                Deny(Rule.STORE_UNAVAILABLE, "the state store did not answer"), detail=str(error)
-            )
+            gone = Deny(Rule.STORE_UNAVAILABLE, "the state store did not answer", call.tier())
+            return call.deny(gone, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, call.entry, call.opened, request.id, error)
+    except asyncio.CancelledError as error:
+        boundary.broke(gate, call.entry, call.opened, request.id, error)
+        raise
 
 
 class _Call:
     """One call on its way through the steps."""
 
     __slots__ = (
-        "action", "entry", "gate", "mirror", "now", "opened", "principal", "request", "snapshot", "standing",
-        "started", "trace",
+        "action", "charged_at", "entry", "gate", "mirror", "now", "opened", "principal", "request", "snapshot",
+        "spent", "standing", "started", "trace",
     )  # fmt: skip
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
@@ -69,6 +73,8 @@ class _Call:
         self.mirror: str | None = None
         self.standing: Standing | None = None
         self.opened: Open | None = None
+        self.charged_at = self.now
+        self.spent = False  # a yes was burned for this call
         self.entry = Entry(
             call_id=gate.ids.hex(16),
             principal=values.name(principal.name),
@@ -91,7 +97,7 @@ class _Call:
         entry.tier = deny.tier
         entry.detail_json = values.detail_json(detail if detail is not None else deny.reason or None)
         self.gate.recorder.refusal(entry)
-        return self.reply(results.denied(deny.rule, deny.reason))
+        return self.reply(results.denied(deny.rule, deny.reason, spent=self.spent))
 
     def facts(self) -> Facts:
         """What is known before anything is fetched."""
@@ -173,18 +179,22 @@ async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
 
 
 async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
-    """Steps 8 and 9. A key that was burned stays burned whatever comes after."""
+    """Steps 8 and 9, by the clock of this moment. A key that was burned stays burned whatever comes after."""
     standing, store = call.standing, call.gate.store
+    now = call.charged_at = call.gate.clock.now()
     burned = False
     if standing is not None and standing.state is State.ACCEPTED and allow.dry_run is not True:
         # SPEC: gateway.md 6 [STRICTER]: whatever tier runs it for real, an accepted yes is used up.
+        if standing.claims.exp <= now:
+            return Deny(Rule.MRTR_EXPIRED, "", allow.tier)
         burned = await store.burn(standing.claims.k, standing.claims.exp)
         if not burned:
             return Deny(Rule.MRTR_REPLAY, "", allow.tier)
+        call.spent = True
     if allow.charge is not None:
         radius = call.snapshot.policy.tools[call.action.name].radius
-        who, tool, since = call.principal.name, call.action.name, call.now - radius.window_s
-        if not await store.reserve(who, tool, allow.charge, call.now, since, radius.max_per_principal):
+        who, tool, since = call.principal.name, call.action.name, now - radius.window_s
+        if not await store.reserve(who, tool, allow.charge, now, since, radius.max_per_principal):
             return over_window(allow.charge, await store.used(who, tool, since), radius, allow.tier)
     if allow.rule is Rule.L2_CONFIRMED:
         return grants.by_approval(call.action, allow, burned=burned)
@@ -311,6 +321,6 @@ async def _give_back(call: _Call, charge: int | None) -> None:
     if charge is None:
         return
     try:
-        await call.gate.store.give_back(call.principal.name, call.action.name, charge, call.now)
-    except StoreUnavailable as error:
-        call.gate.log.warning(f"a charge could not be given back: {error}")
+        await call.gate.store.give_back(call.principal.name, call.action.name, charge, call.charged_at)
+    except Exception as error:  # noqa: BLE001 - the boundary: the call's own end must not be lost over a refund
+        call.gate.log.warning(f"a charge could not be given back: {boundary.told(error)}")

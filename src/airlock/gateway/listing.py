@@ -5,6 +5,8 @@ SPEC: gateway.md 9, in its numbered steps. Neither touches the store.
 
 from __future__ import annotations
 
+import asyncio
+
 from airlock.core.decision import Verdict
 from airlock.core.errors import UpstreamError
 from airlock.core.principal import Principal
@@ -72,6 +74,9 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
         return reply
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, entry, opened, request.id, error)
+    except asyncio.CancelledError as error:
+        boundary.broke(gate, entry, opened, request.id, error)
+        raise
 
 
 def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal: Principal) -> list[str]:
@@ -82,6 +87,7 @@ def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal
     # SECURITY: the list was cut for one principal; a shared cache must not serve it to another (T77).
     result["cacheScope"] = "private"
     tools = result.get("tools")
+    own[meta.HIDDEN_TOOLS] = 0
     if not isinstance(tools, list):
         return []
     meta.strip_tools(tools)

@@ -18,7 +18,9 @@ __all__ = [
     "OUTPUT",
     "PREFIX",
     "RULE_ID",
+    "SET",
     "STATUS",
+    "STRIPPED",
     "SUSPICIOUS",
     "VERDICT",
     "for_upstream",
@@ -42,6 +44,53 @@ PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
 
 _REBUILT = frozenset({"traceparent", "tracestate"})
+
+SET: tuple[tuple[str, str, str], ...] = (
+    (VERDICT, "every `tools/call` result", "`allow`, `deny`, `confirm` or `error`"),
+    (RULE_ID, "every `tools/call` result", "text: the rule behind the verdict"),
+    (
+        DRY_RUN,
+        "results that came from the upstream; questions with a preview",
+        "true or false as it was forced; null: left as sent",
+    ),
+    (IDEMPOTENCY_KEY, "questions to a person, and their pending answers", "text: 32 hex digits"),
+    (
+        DRY_RUN_PREVIEW,
+        "questions with a preview",
+        "array: the content blocks of the dry run, secrets in their text masked",
+    ),
+    (STATUS, "pending answers", "`pending`"),
+    (MESSAGE, "pending answers", "text: what is waited for"),
+    (
+        OUTPUT,
+        "results and previews cut to the output cap",
+        "object: `truncated`, `chars`, `max_chars`, `est_tokens`",
+    ),
+    (
+        SUSPICIOUS,
+        "results and previews with text like a prompt injection; `tools/list` with such a description",
+        "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool` (listing)",
+    ),
+    (HIDDEN_TOOLS, "`tools/list` results", "number of tools left out for this caller"),
+    (PRINCIPAL, "requests to the upstream", "text: who asks"),
+    (GROUPS, "requests to the upstream, of a caller with groups", "array of texts"),
+    ("traceparent", "requests to the upstream", "text: the gateway's own span"),
+    ("tracestate", "requests to the upstream, of a trace that came with one", "text"),
+)
+"""Key, where the gateway sets it, and the value. The reference table is made from this."""
+
+STRIPPED: tuple[tuple[str, str, str], ...] = (
+    (PREFIX + "*", "what a client sends", "nobody but the gateway may say who asks"),
+    ("traceparent, tracestate", "what a client sends", "the gateway continues the trace and writes its own"),
+    ("baggage", "what a client sends, when it is not a text", "it is no baggage then"),
+    (
+        PREFIX + "*",
+        "what the upstream answers: results of `tools/call`, `tools/list` and `server/discover`, content blocks "
+        "and the resources in them, listed tools",
+        "nobody but the gateway may say what was decided",
+    ),
+)
+"""Key, where the gateway removes it, and why."""
 
 
 def for_upstream(client_meta: dict[str, object], principal: Principal, trace: Trace) -> dict[str, object]:

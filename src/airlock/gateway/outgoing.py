@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from airlock.core.approval import ticket
 from airlock.core.grant import Grant
 from airlock.core.principal import Principal
 from airlock.edge.trace import Trace
@@ -55,6 +56,9 @@ def passed_through(request: Request, principal: Principal, trace: Trace) -> Outg
     """Build the forwarded form of `tools/list` or `server/discover`: as sent, with `_meta` rebuilt."""
     params = dict(request.params)
     params["_meta"] = meta.for_upstream(request.meta, principal, trace)
+    if ticket.is_ours(params.get("requestState")):
+        params.pop("requestState")
+        params.pop("inputResponses", None)
     return _outgoing(request.id, request.method, params, request.inbound.forwarded, trace)
 
 

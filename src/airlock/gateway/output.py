@@ -22,7 +22,7 @@ def capped(
     encoded = body.encode(result)
     if len(encoded) <= limits.max_chars:  # bytes are never fewer than characters
         return encoded, None
-    chars = len(encoded.decode("utf-8"))
+    chars = _chars(result)
     if chars <= limits.max_chars:
         return encoded, None
     numbers: dict[str, object] = {
@@ -91,4 +91,4 @@ def _block(text: str) -> dict[str, str]:
 
 
 def _chars(value: object) -> int:
-    return len(body.encode(value).decode("utf-8"))
+    return len(body.written(value))

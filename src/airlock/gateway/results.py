@@ -14,9 +14,14 @@ from airlock.gateway import meta
 __all__ = ["denied", "failed", "pending", "prompted", "sent_state"]
 
 
-def denied(rule: Rule, reason: str) -> dict[str, object]:
-    """7.2: a refusal the model can read."""
+_START_AGAIN = "the confirmation is spent: start again without requestState"
+
+
+def denied(rule: Rule, reason: str, *, spent: bool = False) -> dict[str, object]:
+    """7.2: a refusal the model can read. `spent`: a yes was already used up for it (8.4)."""
     text = f"airlock: denied ({rule})"
+    if spent:
+        reason = f"{reason}; {_START_AGAIN}" if reason else _START_AGAIN
     return _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule)
 
 
@@ -29,7 +34,7 @@ def failed(error: UpstreamError, *, dry: bool, asking: bool, confirmed: bool) ->
     if asking:
         text += ", no confirmation was issued"
     if confirmed and not error.reached:
-        text += ", the confirmation is spent: start again without requestState"
+        text += f", {_START_AGAIN}"
     return _error(text, Verdict.ERROR, error.kind)
 
 

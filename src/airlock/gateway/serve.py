@@ -6,6 +6,7 @@ Everything that can be wrong is found here, before the first request, and is one
 from __future__ import annotations
 
 import os
+import signal
 import socket
 
 from airlock.core.approval.ticket import Keys
@@ -79,9 +80,10 @@ def _run(
 ) -> int:
     """Build everything around an open audit file, listen, and run."""
     clock, ids = SystemClock(), SystemIds()
-    store = _store(env, defaults, clock)
+    dsn = _store_dsn(env, defaults)
+    store = _store(dsn, clock)
     mode = settings.approval_mode(env)
-    keys = Keys.derive(_signing_key(env, defaults))
+    keys = Keys.derive(_signing_key(env, kept=defaults.durable and not dsn.startswith("memory:")))
     client = HttpClient(parse_target(flags.upstream), ClientLimits(max_body_bytes=limits.max_upstream_bytes))
     upstream = HttpUpstream(client, auth)
     gate = Gate(
@@ -100,6 +102,10 @@ def _run(
     sock = _listen(flags.host, flags.port)
     host, port = sock.getsockname()[:2]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+
+    # SPEC: gateway.md 15.5 is not built: a SIGHUP sent for a reload must not kill calls under way.
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: log.warning("SIGHUP: this version cannot reload; restart it"))
 
     def ready() -> None:
         log.line(f"listening on {where} (environment {policy.environment}, {len(policy.tools)} tools)")
@@ -126,15 +132,20 @@ def _identity(env: Environment) -> Identity:
     return Identity(hs256=hs256, trust_header=env.text("AIRLOCK_TRUST_PRINCIPAL_HEADER") == "1")
 
 
-def _store(env: Environment, defaults: Defaults, clock: Clock) -> Store:
-    """Open the store that the DSN's scheme names."""
+def _store_dsn(env: Environment, defaults: Defaults) -> str:
+    """Where state is kept: as set, else by the defaults of this name of the program."""
     dsn = env.text("AIRLOCK_STORE_DSN")
-    if dsn is None and defaults.durable:
-        folder = env.state_folder()
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        dsn = f"sqlite:///{folder}/gateway.db"
-    if dsn is None:
-        dsn = "memory://"
+    if dsn is not None:
+        return dsn
+    if not defaults.durable:
+        return "memory://"
+    folder = env.state_folder()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return f"sqlite:///{folder}/gateway.db"
+
+
+def _store(dsn: str, clock: Clock) -> Store:
+    """Open the store that the DSN's scheme names."""
     scheme = dsn.partition(":")[0]
     if scheme in {"postgres", "postgresql"}:
         raise ConfigError("AIRLOCK_STORE_DSN", "this version has no Postgres store yet: use sqlite:///path")
@@ -146,13 +157,16 @@ def _store(env: Environment, defaults: Defaults, clock: Clock) -> Store:
     return store
 
 
-def _signing_key(env: Environment, defaults: Defaults) -> bytes:
-    """The key of confirmation tickets: set, kept in a file, or good for this process only."""
+def _signing_key(env: Environment, *, kept: bool) -> bytes:
+    """The key of confirmation tickets: set, kept in a file, or good for this process only.
+
+    SECURITY: without a store that remembers, a key that outlives the process would let a used yes run again.
+    """
     secret = env.secret("AIRLOCK_SECRET")
     if secret is not None:
         return secret_bytes(secret)
     path = env.text("AIRLOCK_SECRET_FILE")
-    if path is None and defaults.durable:
+    if path is None and kept:
         path = f"{env.state_folder()}/gateway.key"
     return os.urandom(keyfile.KEY_BYTES) if path is None else keyfile.read_or_make(path)
 

@@ -45,7 +45,7 @@ def shape(
         if numbers is not None:
             detail.update(numbers)
         structured = result.get("structuredContent")
-        text = None if structured is None else body.encode(structured).decode("utf-8", "surrogatepass")
+        text = None if structured is None else body.written(structured)
         findings = scanner.scan_result(result, text)
         if findings:
             own[meta.SUSPICIOUS] = findings

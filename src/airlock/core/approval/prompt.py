@@ -7,7 +7,7 @@ SPEC: gateway.md 8.2, form of 7.4 and 23.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from airlock.core.approval.ticket import Mode
@@ -16,7 +16,7 @@ from airlock.core.redact.values import clean, mask, masked_by_key, scrub
 from airlock.core.text.cut import cut
 from airlock.core.text.safe import SafeText, one_line, safe
 
-__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text", "redacted"]
+__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text", "redactor"]
 
 PREVIEW_CHARS: Final = 2000
 """The most characters of a preview that are shown, its cut note included."""
@@ -76,20 +76,24 @@ def _arguments_text(arguments: Mapping[str, object]) -> str:
     return one_line(json.dumps(shown, ensure_ascii=False))
 
 
-def redacted(text: str, arguments: Mapping[str, object]) -> str:
-    """Return a dry run's text without secrets: what looks like one, and what the arguments hid by their keys.
+def redactor(arguments: Mapping[str, object]) -> Callable[[str], str]:
+    """Return what takes the secrets out of a dry run's text: what looks like one, and what `arguments` hid by key.
 
-    SPEC: gateway.md 20 item 10 [STRICTER].
+    The arguments are read once, however many texts follow. SPEC: gateway.md 20 item 10 [STRICTER].
     """
     hidden = masked_by_key(arguments)
-    by_key_first = scrub_text(mask(text, hidden))
-    by_shape_first = mask(scrub_text(text), (*hidden, *map(scrub_text, hidden)))
-    # SECURITY: an argument such as `token: "ghp_"` would cut the head off a credential in the preview, and
-    # nothing would recognise the rest. Where the two rules get in each other's way, nothing is shown.
-    return by_key_first if by_key_first == by_shape_first else REDACTED
+    wide = (*hidden, *map(scrub_text, hidden))
+
+    def redacted(text: str) -> str:
+        by_key_first = scrub_text(mask(text, hidden))
+        # SECURITY: an argument such as `token: "ghp_"` would cut the head off a credential in the preview, and
+        # nothing would recognise the rest. Where the two rules get in each other's way, nothing is shown.
+        return by_key_first if by_key_first == mask(scrub_text(text), wide) else REDACTED
+
+    return redacted
 
 
 def _shown_preview(preview: str, arguments: Mapping[str, object]) -> str:
-    shown = redacted(preview, arguments)
+    shown = redactor(arguments)(preview)
     # SPEC: gateway.md 12.2: scrubbed before it is cut, so that no cut leaves half a credential.
     return cut(safe(shown), PREVIEW_CHARS, _CUT_NOTE) if shown.strip() else _EMPTY_PREVIEW

@@ -10,12 +10,33 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["FIELDS", "Phase", "Record"]
+__all__ = ["FIELDS", "SENTENCES", "Phase", "Record"]
 
 FIELDS: tuple[str, ...] = (
     "ts", "phase", "call_id", "principal", "method", "tool", "args", "verdict", "rule_id", "tier", "dry_run",
     "latency_ms", "upstream_status", "trace_id", "detail", "prev", "hash",
 )  # fmt: skip
+
+SENTENCES: dict[str, str] = {
+    "ts": "When the record was made: UTC, ISO 8601 with milliseconds and `+00:00`.",
+    "phase": "`intent`, written before anything happens, or `outcome`, which says how it ended.",
+    "call_id": "32 hex digits that the two records of one request share.",
+    "principal": "Who asked; null when that was not established.",
+    "method": "The JSON-RPC method; null when the request was refused before it was read.",
+    "tool": "The tool of a `tools/call`; null for other methods, or when it was not read.",
+    "args": "The arguments as the client sent them; `{}` for a listing, null for a request refused at admission.",
+    "verdict": "`allow`, `deny`, `confirm` or `error`; that of an outcome may differ from that of its intent.",
+    "rule_id": "The rule that produced the verdict.",
+    "tier": "`L0` to `L3`; null when no tier was looked up or none was found.",
+    "dry_run": "The value of `dry_run` that was forced; null when it was left alone or nothing was sent.",
+    "latency_ms": "Whole milliseconds until the outcome, 0 for a refusal; null in an intent.",
+    "upstream_status": "The HTTP status of the upstream's answer; null when there was none.",
+    "trace_id": "The request's W3C trace, 32 hex digits; null when it was refused before that was read.",
+    "detail": "A reason or cause as text, or an object of what was noticed about the result; else null.",
+    "prev": "The `hash` of the record before; 64 zeros where a chain begins.",
+    "hash": "SHA-256, in hex digits, of the canonical JSON of this record without `hash`.",
+}
+"""Field to what it holds, in the order of `FIELDS`. The reference table is made from this."""
 
 
 class Phase(StrEnum):

@@ -76,6 +76,10 @@ def _gated(
     if declared is None and (tier is not Tier.L3 or _DRY_RUN in arguments):
         return Need(Fact.SCHEMA)
     asked = arguments.get(_DRY_RUN) is True
+    # SECURITY: what a person approves leaves `dry_run` out. Where the tool does not declare it, it would reach the
+    # upstream as it is, and nobody has seen it; only a plain `false` says nothing.
+    if tier is Tier.L2 and not declared and arguments.get(_DRY_RUN, False) is not False:
+        return Deny(Rule.DRY_RUN_UNSUPPORTED, "the tool does not declare dry_run", tier)
     if tier is Tier.L1 or (tier is Tier.L2 and asked):
         if not declared:
             return Deny(Rule.DRY_RUN_UNSUPPORTED, "the tool does not declare dry_run", tier)

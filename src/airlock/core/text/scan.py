@@ -40,8 +40,12 @@ _APOSTROPHE = "['\u2019]"
 # What may stand between a verb and the name of a tool.
 _LOOSE = f"(?:[{_BLANKS}:`'\"*\u2018\u2019\u201c\u201d]|{_ESCAPED}){{1,6}}"
 
-# Zero-width characters, joiners, bidirectional marks and overrides, fillers, and tags (invisible ASCII).
-_HIDDEN = "[\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]+"
+# Zero-width characters, joiners, bidirectional marks and overrides, fillers; tags and the later variation
+# selectors, which can carry invisible text.
+_HIDDEN = (
+    "[\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    "\U000e0000-\U000e007f\U000e0100-\U000e01ef]+"
+)
 
 _PEOPLE = ("user", "operator", "human", "person", "admin", "administrator", "approver", "reviewer")
 _VERBS = "(?:call|run|execute|invoke|use|trigger)"
@@ -56,7 +60,7 @@ _LEFT, _RIGHT, _NEITHER = "\x01", "\x02", "\x03"
 # A run is at least this long and has at least so many different characters.
 _BASE64_RUN = b"a" * 80
 _VARIED = 16
-_BASE64_MAP = bytes(97 if bytes((c,)).isalnum() or c in b"+/" else 32 for c in range(256))
+_BASE64_MAP = bytes(97 if bytes((c,)).isalnum() or c in b"+/-_" else 32 for c in range(256))
 
 
 class _Words:

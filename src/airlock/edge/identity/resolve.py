@@ -6,13 +6,14 @@ SPEC: gateway.md 4.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from airlock.core.principal import Principal
+from airlock.edge.headers import Headers
 from airlock.edge.identity.header import from_headers
 from airlock.edge.identity.jwt import Hs256
 
 __all__ = ["Identity"]
+
+_TRUSTED = (b"x-airlock-principal", b"x-airlock-groups")
 
 
 class Identity:
@@ -26,27 +27,19 @@ class Identity:
         self._hs256 = hs256
         self._trust_header = trust_header
 
-    def resolve(self, headers: Iterable[tuple[bytes, bytes]], now: float) -> Principal | None:
-        """Return who sent the request, or None. Header names are lower-case, as ASGI gives them."""
-        authorization = principal = groups = None
-        for name, value in headers:
-            # SECURITY: a header that stands twice names nobody: others may have read the other one.
-            if name == b"authorization":
-                if authorization is not None:
-                    return None
-                authorization = value
-            elif name == b"x-airlock-principal":
-                if principal is not None:
-                    return None
-                principal = value
-            elif name == b"x-airlock-groups":
-                if groups is not None:
-                    return None
-                groups = value
+    def resolve(self, headers: Headers, now: float) -> Principal | None:
+        """Return who sent the request, or None."""
+        # SECURITY: a header that stands twice names nobody: others may have read the other one.
+        if b"authorization" in headers.doubled:
+            return None
+        found = headers.first
+        authorization = found.get(b"authorization")
         if authorization is not None and self._hs256 is not None:
             parts = authorization.split(None, 1)
             if parts and parts[0].lower() == b"bearer":
                 # SECURITY: the token decides alone: one that fails, an empty one too, never falls back to the
                 # header.
                 return self._hs256.verify(parts[1] if len(parts) == 2 else b"", now)
-        return from_headers(principal, groups) if self._trust_header else None
+        if not self._trust_header or not headers.doubled.isdisjoint(_TRUSTED):
+            return None
+        return from_headers(found.get(b"x-airlock-principal"), found.get(b"x-airlock-groups"))

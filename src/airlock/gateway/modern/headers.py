@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
 
 import msgspec
+
+from airlock.edge.headers import Headers
 
 __all__ = ["Inbound", "decode_name", "read"]
 
@@ -20,7 +21,7 @@ class Inbound(msgspec.Struct, frozen=True):
     """What the front needs from a request's headers. Values are raw bytes; None means absent.
 
     `doubled` names a routing header that appeared more than once; `forwarded` are the header lines that go
-    upstream as the client sent them.
+    upstream: the routing headers as the client sent them, and a content type of our own.
     """
 
     protocol_version: bytes | None
@@ -33,42 +34,44 @@ class Inbound(msgspec.Struct, frozen=True):
     forwarded: bytes
 
 
-_VERSION, _METHOD, _NAME, _TYPE, _LENGTH, _PARENT, _STATE = range(7)
-_SLOTS = {
-    b"mcp-protocol-version": _VERSION,
-    b"mcp-method": _METHOD,
-    b"mcp-name": _NAME,
-    b"content-type": _TYPE,
-    b"content-length": _LENGTH,
-    b"traceparent": _PARENT,
-    b"tracestate": _STATE,
+_ROUTING = {
+    b"mcp-protocol-version": "MCP-Protocol-Version",
+    b"mcp-method": "Mcp-Method",
+    b"mcp-name": "Mcp-Name",
 }
-_ROUTING = {_VERSION: "MCP-Protocol-Version", _METHOD: "Mcp-Method", _NAME: "Mcp-Name"}
-_SENT_AS = (b"mcp-protocol-version: ", b"mcp-method: ", b"mcp-name: ", b"content-type: ")
-_M = ord("m")
+_PARAM = b"mcp-param-"
+_FORWARDED = b"content-type: application/json\r\nmcp-protocol-version: %b\r\nmcp-method: %b\r\n"
 
 
-def read(headers: Iterable[tuple[bytes, bytes]]) -> Inbound:
-    """Collect the headers of one request; names are lower case as the server hands them over."""
-    found: list[bytes | None] = [None] * len(_SLOTS)
+def read(headers: Headers) -> Inbound:
+    """Collect what the front needs from the headers of one request."""
+    first = headers.first
     doubled = None
-    lines: list[bytes] = []
-    for name, value in headers:
-        slot = _SLOTS.get(name)
-        if slot is None:
-            if name[0] == _M and name.startswith(b"mcp-param-"):
-                lines.append(name + b": " + value + b"\r\n")
-        elif found[slot] is None:
-            found[slot] = value
-            if slot <= _TYPE:
-                lines.append(_SENT_AS[slot] + value + b"\r\n")
-        elif slot in _ROUTING:
-            doubled = _ROUTING[slot]
-    version, method, name_, kind, length, parent, state = found
-    if kind is None:
-        lines.append(b"content-type: application/json\r\n")
-    declared = int(length) if length is not None and length.isdigit() and len(length) < 20 else None
-    return Inbound(version, method, name_, parent, state, declared, doubled, b"".join(lines))
+    if headers.doubled:
+        doubled = next((_ROUTING[name] for name in _ROUTING if name in headers.doubled), None)
+    version, method, name = (
+        first.get(b"mcp-protocol-version"),
+        first.get(b"mcp-method"),
+        first.get(b"mcp-name"),
+    )
+    length = first.get(b"content-length", b"")
+    # SECURITY: the content type is ours, never the client's: another charset would let the upstream read another
+    # call out of the same bytes. A request without the first two is refused before anything is sent.
+    forwarded = _FORWARDED % (version or b"", method or b"")
+    if name is not None:
+        forwarded += b"mcp-name: " + name + b"\r\n"
+    if any([name[:10] == _PARAM for name in first]):  # noqa: C419 - a list is faster than a generator here
+        forwarded += b"".join(b"%b: %b\r\n" % line for line in headers.lines if line[0].startswith(_PARAM))
+    return Inbound(
+        version,
+        method,
+        name,
+        first.get(b"traceparent"),
+        first.get(b"tracestate"),
+        int(length) if length.isdigit() and len(length) < 20 else None,
+        doubled,
+        forwarded,
+    )
 
 
 def decode_name(value: bytes) -> str | None:

@@ -45,15 +45,12 @@ class HttpUpstream:
         self._fixed = fixed
 
     async def call(self, grant: Grant, outgoing: Outgoing, *, exact: bool) -> Answer:
-        """Send a tool call: the one place where a grant is spent. A result that is no object is a bad reply.
+        """Send a tool call: the one place where a grant is spent.
 
         `exact` refuses duplicate keys in the answer too, for answers that a decision depends on.
         """
         grant.spend()
-        answer = await self._exchange(outgoing, exact=exact)
-        if "result" in answer.message and answer.result is None:
-            raise _bad("the result is not an object", answer.status)
-        return answer
+        return await self._exchange(outgoing, exact=exact)
 
     async def ask(self, outgoing: Outgoing, *, exact: bool = False) -> Answer:
         """Send a request that changes nothing: a listing or a discovery."""
@@ -68,7 +65,7 @@ class HttpUpstream:
             message = sse.reduce(reply.body, outgoing.id, lambda data: body.decode_answer(data, exact=exact))
             if message is None:
                 raise _bad("the event stream holds no response to this request", reply.status)
-            return Answer(reply.status, message)
+            return _checked(Answer(reply.status, message))
         try:
             answer = body.decode_answer(reply.body, exact=exact)
         except StrictError as error:
@@ -80,7 +77,14 @@ class HttpUpstream:
             raise _bad("the response carries another id", reply.status)
         if ("result" in answer) == ("error" in answer):
             raise _bad("the response must hold either result or error", reply.status)
-        return Answer(reply.status, answer)
+        return _checked(Answer(reply.status, answer))
+
+
+def _checked(answer: Answer) -> Answer:
+    """A result that is no object cannot be filtered or marked: it is no answer."""
+    if "result" in answer.message and answer.result is None:
+        raise _bad("the result is not an object", answer.status)
+    return answer
 
 
 def _bad(cause: str, status: int) -> UpstreamError:

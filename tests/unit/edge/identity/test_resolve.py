@@ -7,6 +7,7 @@ import json
 import pytest
 
 from airlock.core.principal import Principal, Source
+from airlock.edge.headers import Headers
 from airlock.edge.identity.jwt import Hs256
 from airlock.edge.identity.resolve import Identity
 
@@ -35,7 +36,7 @@ def authorized(value: bytes) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("scheme", [b"Bearer ", b"bearer ", b"BEARER ", b"Bearer  ", b"Bearer\t"])
 def test_a_good_token_names_its_subject_even_beside_a_trusted_header(scheme: bytes):
-    found = identity().resolve([*authorized(scheme + token()), *TRUSTED], NOW)
+    found = identity().resolve(Headers([*authorized(scheme + token()), *TRUSTED]), NOW)
     assert found == Principal("alice", (), Source.TOKEN)
 
 
@@ -45,35 +46,38 @@ def test_a_good_token_names_its_subject_even_beside_a_trusted_header(scheme: byt
     [token(secret=b"other"), token(exp=NOW), token(sub=""), b"x", token() + b" x", token() + b" ", b"\xff"],
 )
 def test_a_failing_token_never_falls_back_to_the_trusted_header(bad: bytes):
-    assert identity().resolve([*authorized(b"Bearer " + bad), *TRUSTED], NOW) is None
+    assert identity().resolve(Headers([*authorized(b"Bearer " + bad), *TRUSTED]), NOW) is None
 
 
 @pytest.mark.case("T72")
 @pytest.mark.parametrize("empty", [b"Bearer", b"bearer", b"Bearer ", b"BEARER\t", b" Bearer"])
 def test_an_empty_bearer_is_a_failing_token(empty: bytes):
-    assert identity().resolve([*authorized(empty), *TRUSTED], NOW) is None
+    assert identity().resolve(Headers([*authorized(empty), *TRUSTED]), NOW) is None
 
 
 @pytest.mark.parametrize("value", [b"Basic Ym9iOng=", b"", b" ", b"Bearerx", b"Bearer" + token(), b"alice"])
 def test_an_authorization_that_is_no_bearer_does_not_block_the_trusted_header(value: bytes):
-    assert identity().resolve([*authorized(value), *TRUSTED], NOW) == BOB
-    assert identity(trust=False).resolve([*authorized(value), *TRUSTED], NOW) is None
+    assert identity().resolve(Headers([*authorized(value), *TRUSTED]), NOW) == BOB
+    assert identity(trust=False).resolve(Headers([*authorized(value), *TRUSTED]), NOW) is None
 
 
 @pytest.mark.parametrize("value", [b"Bearer " + token(), b"Bearer", b"Bearer x"])
 def test_without_a_secret_a_bearer_names_nobody_and_does_not_block_the_trusted_header(value: bytes):
-    assert identity(jwt=False).resolve([*authorized(value), *TRUSTED], NOW) == BOB
-    assert identity(jwt=False, trust=False).resolve([*authorized(value), *TRUSTED], NOW) is None
+    assert identity(jwt=False).resolve(Headers([*authorized(value), *TRUSTED]), NOW) == BOB
+    assert identity(jwt=False, trust=False).resolve(Headers([*authorized(value), *TRUSTED]), NOW) is None
 
 
 def test_the_header_counts_only_while_it_is_trusted():
-    assert identity().resolve(TRUSTED, NOW) == BOB
-    assert identity(trust=False).resolve(TRUSTED, NOW) is None
+    assert identity().resolve(Headers(TRUSTED), NOW) == BOB
+    assert identity(trust=False).resolve(Headers(TRUSTED), NOW) is None
 
 
 def test_nothing_names_nobody():
-    assert identity().resolve([], NOW) is None
-    assert identity().resolve([(b"x-airlock-groups", b"ops"), (b"x-forwarded-user", b"bob")], NOW) is None
+    assert identity().resolve(Headers([]), NOW) is None
+    assert (
+        identity().resolve(Headers([(b"x-airlock-groups", b"ops"), (b"x-forwarded-user", b"bob")]), NOW)
+        is None
+    )
 
 
 @pytest.mark.parametrize("jwt", [True, False])
@@ -90,17 +94,17 @@ def test_nothing_names_nobody():
     ],
 )
 def test_a_header_that_stands_twice_names_nobody(headers: list[tuple[bytes, bytes]], jwt: bool, trust: bool):
-    assert identity(jwt=jwt, trust=trust).resolve(headers, NOW) is None
+    assert identity(jwt=jwt, trust=trust).resolve(Headers(headers), NOW) is None
 
 
 @pytest.mark.case("T01")
 @pytest.mark.parametrize("name", [b"", b" ", b"bob ", b" bob"])
 def test_a_padded_name_in_the_trusted_header_is_nobody(name: bytes):
-    assert identity().resolve([(b"x-airlock-principal", name)], NOW) is None
+    assert identity().resolve(Headers([(b"x-airlock-principal", name)]), NOW) is None
 
 
 def test_a_token_is_checked_against_the_time_of_each_request():
     who = identity()
     headers = authorized(b"Bearer " + token())
-    assert who.resolve(headers, NOW) is not None
-    assert who.resolve(headers, NOW + 60) is None
+    assert who.resolve(Headers(headers), NOW) is not None
+    assert who.resolve(Headers(headers), NOW + 60) is None

@@ -1,0 +1,51 @@
+"""What each command's exit status says. The reference page is made from this table.
+
+Knows the commands by name; the meaning that a status has for all of them is `edge.out`'s.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from airlock.edge.out import FAILED, OK, USAGE
+from airlock.gateway.serve import STRICT_STATUS
+
+__all__ = ["EXITS", "SAME"]
+
+SAME: dict[str, str] = {
+    "mcp-airlock": "airlock gateway serve",
+    "airlock-policy lint": "airlock policy lint",
+    "airlock-audit verify": "airlock audit verify",
+}
+"""Compatible command to the command it is: the same statuses."""
+
+EXITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "airlock gateway serve": (
+        (str(OK), "SIGTERM told it to stop; open calls were finished, or cancelled when they took too long."),
+        (
+            str(FAILED),
+            "It did not start: a variable, the policy, the audit file, the store, the key file or the address.",
+        ),
+        (str(USAGE), "A flag is wrong or missing."),
+        (
+            str(STRICT_STATUS),
+            "`--strict` was given and there was a startup warning; nothing was made or opened.",
+        ),
+        (str(128 + signal.SIGINT), "Ctrl-C told it to stop; open calls ended as with SIGTERM."),
+        (
+            "128 + n",
+            "A second signal, of number n, came while open calls were being finished, and cut that short.",
+        ),
+    ),
+    "airlock policy lint": (
+        (str(OK), "No finding is an `ERROR`; `WARN` and `INFO` do not count."),
+        (str(FAILED), "A finding is an `ERROR`. A file that cannot be read, or does not load, is one too."),
+        (str(USAGE), "`FILE` is missing or a flag is unknown."),
+    ),
+    "airlock audit verify": (
+        (str(OK), "The chain holds."),
+        (str(FAILED), "The chain breaks, a file cannot be read, or the result could not be written."),
+        (str(USAGE), "A flag is unknown."),
+    ),
+}
+"""Command to pairs of status and what it means there."""

@@ -1,0 +1,79 @@
+"""The table of environment variables knows what the code reads, no more and no less."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from airlock.edge.settings import Environment
+from airlock.gateway import settings, variables
+from airlock.gateway.settings import DIFFERENCES, NOT_BUILT, Limits
+from airlock.gateway.variables import BY_PROGRAM, UNREAD, VARIABLES
+
+SRC = Path(variables.__file__).resolve().parents[1]
+SOURCE = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted(SRC.rglob("*.py"))
+    if path != Path(variables.__file__).resolve()
+)
+NAMES = [name for name, _, _ in VARIABLES]
+DEFAULTS = {name: default for name, default, _ in VARIABLES}
+
+
+class Spy(Environment):
+    """An empty environment that remembers the numbers it was asked for, and their defaults."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked: dict[str, int] = {}
+
+    def positive(self, name: str, default: int, most: int = 2**53) -> int:
+        self.asked[name] = default
+        return super().positive(name, default, most)
+
+
+def test_every_variable_of_ours_that_the_code_names_stands_in_the_table():
+    named = set(re.findall(r'"(AIRLOCK_[A-Z_]+)"', SOURCE))
+    known = {name for name in NAMES if name.startswith("AIRLOCK_")}
+    assert named == known | set(NOT_BUILT)
+    assert known & set(NOT_BUILT) == set()
+
+
+def test_every_variable_that_is_asked_for_stands_in_the_table():
+    asked = set(re.findall(r'\.(?:text|secret|positive|get)\(\s*"([A-Z][A-Z0-9_]+)"', SOURCE))
+    assert {"HOME", "XDG_STATE_HOME", "AIRLOCK_ENV"} <= asked
+    assert asked - set(NAMES) == set()
+    assert [name for name in NAMES if f'"{name}"' not in SOURCE] == []
+
+
+def test_no_variable_stands_in_the_table_twice_or_without_words():
+    assert len(NAMES) == len(set(NAMES))
+    assert [name for name, default, words in VARIABLES if not default or not words.endswith(".")] == []
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_variable_listed_as_unread_is_unread(name: str):
+    assert name not in SOURCE
+    assert name not in NAMES
+    assert name not in NOT_BUILT
+
+
+def test_the_defaults_of_numbers_are_those_of_the_code():
+    spy = Spy()
+    Limits.read(spy)
+    assert len(spy.asked) == 4
+    assert {name: DEFAULTS[name] for name in spy.asked} == {
+        name: f"`{default}`" for name, default in spy.asked.items()
+    }
+
+
+def test_the_default_of_the_mode_is_that_of_the_code():
+    assert DEFAULTS["AIRLOCK_APPROVAL_MODE"] == f"`{settings.approval_mode(Environment({}))}`"
+
+
+def test_what_depends_on_the_program_is_what_the_two_differ_in():
+    assert {name for name, default in DEFAULTS.items() if default == BY_PROGRAM} == {
+        name for name, _, _ in DIFFERENCES
+    }

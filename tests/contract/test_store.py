@@ -1,12 +1,13 @@
 """What every store must hold. A module in `airlock/edge/stores` is tested here by being there.
 
-A module may offer `contract_uri(tmp_path)`: the URI of a fresh, empty store, or None when it cannot run here.
-Without one its URI is `<module>://`.
+A module may offer `contract_uri(tmp_path)`: the URI of a fresh, empty store, or None when it cannot run here; its
+docstring then says what to install or set. Without one its URI is `<module>://`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pkgutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -45,7 +46,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Ca
     offered = getattr(module, "contract_uri", None)
     uri = offered(tmp_path) if offered is not None else f"{request.param}://"
     if uri is None:
-        pytest.skip(f"the {request.param} store cannot run here")
+        pytest.skip(f"the {request.param} store cannot run here: {inspect.getdoc(offered)}")
 
     def fresh() -> Store:
         opened: Store = module.open(uri, clock)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from airlock.core.text import scan
 from airlock.core.text.scan import EXCERPT_CHARS, MAX_FINDINGS, Scanner
 
-pytest.importorskip("re2")
+pytest.importorskip("re2", reason="needs google-re2: install the extra regex")
 
 NAMES = ["delete_service", "list-pods", "list", "run", "ns/read:all", "données", "a?b", "kiss", "+x"]
 WORDS = st.sampled_from(

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from airlock.edge.frontcycle import FrontCycle
 from airlock.edge.frontlimits import FrontConfig, Refused
 
 __all__ = ["BLANK", "BODY", "HEAD", "IDLE", "HeadProtocol"]
@@ -68,7 +69,7 @@ class HeadProtocol(HttpToolsProtocol):
         self._chunked = False
         self._upgrade = False
         self._body_bytes = 0
-        self._newest: RequestResponseCycle | None = None
+        self._newest: FrontCycle | None = None
         self._newest_keeps = True  # whether `_newest` would keep the connection, had it arrived whole
         self._running: RequestResponseCycle | None = None
 
@@ -170,7 +171,7 @@ class HeadProtocol(HttpToolsProtocol):
 
     def _begin(self, *, keep_alive: bool) -> None:
         """Start the call, or queue it behind the one that runs."""
-        cycle = RequestResponseCycle(
+        cycle = FrontCycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,

@@ -228,22 +228,25 @@ async def test_a_refusal_to_a_client_that_is_gone_is_given_up():
 
 
 async def test_a_body_refused_after_its_answer_began_ends_the_connection_without_a_second_answer():
-    front = Front()
-
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
+        if begun:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await receive()
         await receive()
 
-    front.protocol.app = app
-    front.protocol.data_received(
-        b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
-    )
-    await front.settle()
-    front.protocol.data_received(b"zz\r\n")
-    await front.settle()
-    assert front.wire.closing
-    assert front.wire.written.count(b"HTTP/1.1") == 1
+    for begun in (True, False):
+        front = Front()
+        front.protocol.app = app
+        front.protocol.data_received(
+            b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+        )
+        await front.settle()
+        front.protocol.data_received(b"zz\r\n")
+        await front.settle()
+        assert front.wire.closing or front.wire.ended
+        assert front.wire.written.count(b"HTTP/1.1") == 1
+        assert front.wire.written.startswith(b"HTTP/1.1 200" if begun else b"HTTP/1.1 400")
 
 
 @pytest.mark.case("T62")

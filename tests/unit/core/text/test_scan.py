@@ -101,7 +101,7 @@ def fallback(names: Iterable[str]) -> Scanner:
 def scanner(request: pytest.FixtureRequest) -> Scanner:
     if request.param == "re":
         return fallback(TOOLS)
-    pytest.importorskip("re2")
+    pytest.importorskip("re2", reason="needs google-re2: install the extra regex")
     return Scanner(TOOLS)
 
 
@@ -253,7 +253,7 @@ def test_no_pattern_of_the_automaton_has_a_gap_that_multiplies_its_states() -> N
 
 
 def test_the_automaton_is_used_where_there_is_one() -> None:
-    pytest.importorskip("re2")
+    pytest.importorskip("re2", reason="needs google-re2: install the extra regex")
     assert Scanner(TOOLS)._set is not None
     assert Scanner([f"tool_{n}_with_a_long_name" for n in range(500)])._set is not None
     assert fallback(TOOLS)._set is None
@@ -263,7 +263,7 @@ def test_the_automaton_is_used_where_there_is_one() -> None:
 def test_an_automaton_short_of_memory_does_not_skip_the_scan(
     memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("re2")
+    pytest.importorskip("re2", reason="needs google-re2: install the extra regex")
     monkeypatch.setattr(scan, "_MAX_MEMORY", memory)
     scanner = Scanner(TOOLS)
     for rule, text, _ in FLAGGED:
@@ -271,7 +271,7 @@ def test_an_automaton_short_of_memory_does_not_skip_the_scan(
 
 
 def test_an_automaton_that_answers_nothing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    re2 = pytest.importorskip("re2")
+    re2 = pytest.importorskip("re2", reason="needs google-re2: install the extra regex")
 
     class Deaf:
         @classmethod

@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the code: `python docs/generate.py [--check]`.
+"""Writes the reference pages that are made from the code: `.venv/bin/python docs/generate.py [--check]`.
 
 Knows how to lay out a table; what stands in it comes from the modules that define it.
 """
@@ -109,7 +109,13 @@ def _flag(param: click.Parameter) -> tuple[str, str, str, str]:
     if info["multiple"] if option else info["nargs"] != 1:
         kind += ", any number of times" if option else ", any number"
     metavar = f" {param.metavar}" if option and param.metavar else ""
-    return f"`{name}{metavar}`", kind, default, info["help"] or "See above."
+    # A flag that `--help` does not show is one of the published proxy's that is refused here.
+    says = (
+        "Refused: not there yet."
+        if isinstance(param, click.Option) and param.hidden
+        else info["help"] or "See above."
+    )
+    return f"`{name}{metavar}`", kind, default, says
 
 
 def _kind(kind: dict[str, Any]) -> str:
@@ -165,6 +171,8 @@ takes it:
 own name, `mcp-airlock:` or `airlock:`, and the startup warnings about a store without a key, or a key without
 a store, take its defaults into account. The [variables](variables.md) are the same, and so are the
 [flags](flags.md) but for `--version`, which `airlock` itself has.
+
+What both refuse and the published proxy takes is in [ADR 0006](../adr/0006-where-we-are-stricter.md).
 """
 
 
@@ -228,6 +236,9 @@ For every command:
 {table(("status", "what it means"), *general)}
 `--help` and `--version` return {out.OK}; a command that lacks its subcommand prints its help and returns
 {out.USAGE}.
+
+A running gateway does not end on SIGHUP, and does not reload anything either: it writes the warning
+`SIGHUP: this version cannot reload; restart it` and goes on.
 {sections}"""
 
 
@@ -246,7 +257,7 @@ PAGES: dict[str, Callable[[], str]] = {
 def main(arguments: list[str], docs: Path = DOCS) -> int:
     """Write the pages, or with `--check` name those that differ from the code and return 1."""
     if arguments not in ([], ["--check"]):
-        sys.stderr.write("usage: python docs/generate.py [--check]\n")
+        sys.stderr.write("usage: .venv/bin/python docs/generate.py [--check]\n")
         return 2
     stale = []
     for name, make in PAGES.items():
@@ -257,7 +268,7 @@ def main(arguments: list[str], docs: Path = DOCS) -> int:
         if not arguments:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text, encoding="utf-8")
-    word = "differs from the code; run python docs/generate.py" if arguments else "written"
+    word = "differs from the code; run .venv/bin/python docs/generate.py" if arguments else "written"
     sys.stdout.writelines(f"docs/{name}: {word}\n" for name in stale)
     return 1 if arguments and stale else 0
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from airlock.cli.audit import group
 from airlock.core.audit import chain
-from airlock.core.audit.record import Phase, Record
+from airlock.core.audit.record import Phase
+from tests.fakes.records import record as make_record
 
 # How the two installed commands reach the group; `python -c` stands for them.
 ALONE = "from airlock.cli.audit import group; group.main(prog_name='airlock-audit')"
@@ -23,7 +24,7 @@ ALONE = "from airlock.cli.audit import group; group.main(prog_name='airlock-audi
 def sealed(count: int) -> list[bytes]:
     lines, prev = [], chain.GENESIS
     for number in range(count):
-        record = Record(
+        record = make_record(
             ts="t",
             phase=Phase.INTENT,
             call_id=f"{number:032x}",
@@ -93,7 +94,7 @@ def test_a_duplicate_key_and_hashes_cut_off_the_oldest_lines_are_breaks(here):
 
 
 def test_line_separators_inside_a_text_do_not_split_a_line(tmp_path):
-    record = Record(
+    record = make_record(
         ts="t",
         phase=Phase.INTENT,
         call_id="c",

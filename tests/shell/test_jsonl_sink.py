@@ -19,12 +19,13 @@ from airlock.core.audit.record import Phase, Record
 from airlock.edge import auditfiles
 from airlock.edge.auditfiles import log_files
 from airlock.edge.sinks import jsonl
+from tests.fakes.records import record as make_record
 
 LINE = 468  # about the length of one of our lines here; only used for sizes of rotation
 
 
 def record(number: int, *, pad: int = 0) -> Record:
-    return Record(
+    return make_record(
         ts="2026-11-02T10:00:00.125+00:00",
         phase=Phase.OUTCOME,
         call_id=f"{number:032x}",
@@ -431,12 +432,11 @@ def test_a_file_size_limit_of_the_system_tears_nothing(tmp_path):
         """
         import resource, sys
         from airlock.edge.sinks import jsonl
-        from airlock.core.audit.record import Phase, Record
+        from airlock.core.audit.record import Phase, Record, subject
         sink = jsonl.open("audit.jsonl", warn=print)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         def write():
-            sink.write(Record(ts="t", phase=Phase.INTENT, call_id="c", principal=None, method=None, tool=None,
-                              args_json="null", verdict="deny", rule_id="r"))
+            sink.write(Record("t", Phase.INTENT, subject(call_id="c"), "deny", "r"))
         fits = failed = 0
         for _ in range(6):
             try:

@@ -13,36 +13,48 @@ from typing import Self
 
 import msgspec
 
-from airlock.core.audit.record import Phase, Record
+from airlock.core.audit.record import Phase, Record, Subject, subject
 from airlock.core.decision import Verdict
 from airlock.core.ports import AuditSink, Clock
 from airlock.core.rules import Rule
 from airlock.core.wire import canon
 
-__all__ = ["Entry", "Open", "Recorder"]
+__all__ = ["Entry", "Open", "Recorder", "entry"]
 
 
 _MILLIS = tuple(f".{millis:03d}+00:00" for millis in range(1000))
 
 
-class Entry(msgspec.Struct, kw_only=True):
+class Entry(msgspec.Struct):
     """What the two records of one action have in common. The flow fills it as it learns.
 
-    `args_json` and `detail_json` are canonical JSON texts, `null` when there is nothing. `verdict` and
-    `rule_id` are the decision's; an outcome that differs names its own.
+    `detail_json` is canonical JSON text, `null` when there is nothing. `verdict` and `rule_id` are the
+    decision's; an outcome that differs names its own.
     """
 
     call_id: str
-    verdict: str
-    rule_id: str
-    principal: str | None = None
-    method: str | None = None
-    tool: str | None = None
-    args_json: str = "null"
+    subject: Subject
+    verdict: str = Verdict.ERROR
+    rule_id: str = Rule.INTERNAL_ERROR
     tier: str | None = None
     dry_run: bool | None = None
-    trace_id: str | None = None
     detail_json: str = "null"
+
+
+def entry(
+    call_id: str,
+    *,
+    principal: str | None = None,
+    method: str | None = None,
+    tool: str | None = None,
+    args_json: str = "null",
+    trace_id: str | None = None,
+) -> Entry:
+    """Make the entry of an action about which nothing is decided yet: until then it says `internal.error`."""
+    about = subject(
+        call_id=call_id, principal=principal, method=method, tool=tool, args_json=args_json, trace_id=trace_id
+    )
+    return Entry(call_id, about)
 
 
 class Recorder:
@@ -126,21 +138,16 @@ class Recorder:
     ) -> None:
         self._sink.write(
             Record(
-                ts=self.stamp(),
-                phase=phase,
-                call_id=entry.call_id,
-                principal=entry.principal,
-                method=entry.method,
-                tool=entry.tool,
-                args_json=entry.args_json,
-                verdict=verdict,
-                rule_id=rule_id,
-                tier=entry.tier,
-                dry_run=entry.dry_run,
-                latency_ms=latency_ms,
-                upstream_status=upstream_status,
-                trace_id=entry.trace_id,
-                detail_json=detail_json,
+                self.stamp(),
+                phase,
+                entry.subject,
+                verdict,
+                rule_id,
+                entry.tier,
+                entry.dry_run,
+                latency_ms,
+                upstream_status,
+                detail_json,
             )
         )
 

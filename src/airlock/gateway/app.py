@@ -10,14 +10,13 @@ import asyncio
 from airlock.core.decision import Verdict
 from airlock.core.principal import Principal
 from airlock.core.redact import values
-from airlock.core.rules import Rule
 from airlock.core.text.cut import cut
 from airlock.core.wire import jsonrpc
+from airlock.edge import recording
 from airlock.edge import trace as traces
 from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body, respond
 from airlock.edge.headers import Headers
 from airlock.edge.identity.resolve import Identity
-from airlock.edge.recording import Entry
 from airlock.edge.trace import Trace
 from airlock.gateway import body, boundary, flow, listing
 from airlock.gateway.gate import Answer, Gate
@@ -72,7 +71,7 @@ class App:
         try:
             answer = await self._answer(raw, inbound, lines)
         except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
-            entry = Entry(call_id=self._gate.ids.hex(16), verdict=Verdict.ERROR, rule_id=Rule.INTERNAL_ERROR)
+            entry = recording.entry(self._gate.ids.hex(16))
             answer = boundary.broke(self._gate, entry, None, None, error)
         await respond(send, answer.status, answer.body)
 
@@ -97,19 +96,15 @@ class App:
     def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
         """Record a refused request, without its arguments, and answer its JSON-RPC error."""
         # SECURITY: names are cut and arguments left out, or whoever reaches the port fills the log (T36).
-        entry = Entry(
-            call_id=self._gate.ids.hex(16),
+        entry = recording.entry(
+            self._gate.ids.hex(16),
             principal=values.name(principal.name) if principal is not None else None,
             method=_name(refusal.method),
             tool=_name(refusal.tool),
-            args_json="null",
-            verdict=Verdict.DENY,
-            rule_id=str(refusal.rule),
-            tier=None,
-            dry_run=None,
             trace_id=trace.trace_id if trace is not None else None,
-            detail_json=values.detail_json(refusal.reason),
         )
+        entry.verdict, entry.rule_id = Verdict.DENY, refusal.rule
+        entry.detail_json = values.detail_json(refusal.reason)
         try:
             self._gate.recorder.refusal(entry)
         except OSError as error:

@@ -19,7 +19,8 @@ from airlock.core.principal import Principal
 from airlock.core.redact import values
 from airlock.core.rules import Rule
 from airlock.core.wire import jsonrpc
-from airlock.edge.recording import Entry, Open
+from airlock.edge import recording
+from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
 from airlock.gateway import asking, body, boundary, confirm, outgoing, results, shaping
 from airlock.gateway.catalog import CatalogUnavailable
@@ -56,7 +57,7 @@ class _Call:
 
     __slots__ = (
         "action", "charged_at", "entry", "gate", "mirror", "now", "opened", "principal", "request", "snapshot",
-        "spent", "standing", "started", "trace",
+        "spent", "standing", "trace",
     )  # fmt: skip
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
@@ -68,25 +69,19 @@ class _Call:
         # 1: the snapshot is taken once; a reload does not touch this call.
         self.snapshot = gate.snapshot
         self.now = gate.clock.now()
-        self.started = gate.clock.monotonic()
         self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, gate.target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
         self.opened: Open | None = None
         self.charged_at = self.now
         self.spent = False  # a yes was burned for this call
-        self.entry = Entry(
-            call_id=gate.ids.hex(16),
+        self.entry = recording.entry(
+            gate.ids.hex(16),
             principal=values.name(principal.name),
             method="tools/call",
             tool=values.name(request.name),
             args_json=values.args_json(request.arguments),
-            verdict=Verdict.ERROR,
-            rule_id=Rule.INTERNAL_ERROR,
-            tier=None,
-            dry_run=None,
             trace_id=trace.trace_id,
-            detail_json="null",
         )
 
     def deny(self, deny: Deny, detail: object = None) -> Answer:
@@ -111,9 +106,6 @@ class _Call:
     def reply(self, result: dict[str, object]) -> Answer:
         """Answer with a result of our own."""
         return Answer(200, body.encode(jsonrpc.result(self.request.id, result)))
-
-    def elapsed_ms(self) -> int:
-        return int((self.gate.clock.monotonic() - self.started) * 1000)
 
 
 async def _decided(call: _Call) -> Answer:
@@ -230,7 +222,6 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
         call.opened.close(
             verdict=Verdict.ERROR,
             rule_id=error.kind,
-            latency_ms=call.elapsed_ms(),
             upstream_status=error.status,
             detail_json=values.detail_json(error.cause),
         )
@@ -258,7 +249,6 @@ def _answered(
         call.opened.close(
             verdict=Verdict.DENY,
             rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED,
-            latency_ms=call.elapsed_ms(),
             upstream_status=answer.status,
             detail_json=values.detail_json(reason),
         )
@@ -310,7 +300,6 @@ def _closed(call: _Call, status: int | None, detail: object) -> None:
     call.opened.close(
         verdict=call.entry.verdict,
         rule_id=call.entry.rule_id,
-        latency_ms=call.elapsed_ms(),
         upstream_status=status,
         detail_json=values.detail_json(detail),
     )

@@ -13,7 +13,8 @@ from airlock.core.principal import Principal
 from airlock.core.redact import values
 from airlock.core.rules import Rule
 from airlock.core.wire import jsonrpc
-from airlock.edge.recording import Entry, Open
+from airlock.edge import recording
+from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
 from airlock.gateway import body, boundary, meta, outgoing
 from airlock.gateway.gate import Answer, Gate, Snapshot
@@ -25,20 +26,14 @@ __all__ = ["passed"]
 async def passed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
     """Forward `tools/list` or `server/discover` and answer it."""
     snapshot = gate.snapshot
-    started = gate.clock.monotonic()
-    entry = Entry(
-        call_id=gate.ids.hex(16),
+    entry = recording.entry(
+        gate.ids.hex(16),
         principal=values.name(principal.name),
         method=request.method,
-        tool=None,
         args_json="{}",
-        verdict=Verdict.ALLOW,
-        rule_id=Rule.PASSTHROUGH,
-        tier=None,
-        dry_run=None,
         trace_id=trace.trace_id,
-        detail_json="null",
     )
+    entry.verdict, entry.rule_id = Verdict.ALLOW, Rule.PASSTHROUGH
     opened: Open | None = None
     try:
         # 1
@@ -67,7 +62,6 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
         opened.close(
             verdict=verdict,
             rule_id=rule,
-            latency_ms=int((gate.clock.monotonic() - started) * 1000),
             upstream_status=status,
             detail_json=detail,
         )

@@ -1,6 +1,8 @@
 """The composition root: settings become objects, objects become a server. The start order is gateway.md 15.3.
 
-Everything that can be wrong is found here, before the first request, and is one line.
+Settings, policy, audit file, signing key and address are checked here, before anything is served, and what is
+wrong with them is one line. The store's setting is checked too, but a SQLite file is opened at its first use,
+and the upstream is not asked.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 
 from airlock.core.audit.record import Record
 from airlock.edge.recording import Entry, Recorder
+from airlock.edge.recording import entry as make_entry
 
 
 class Clock:
@@ -73,7 +74,14 @@ def entry(**changes) -> Entry:
         "dry_run": False,
         "trace_id": "84" * 16,
     }
-    return Entry(**(fields | changes))
+    fields |= changes
+    decided = {name: fields.pop(name) for name in ("verdict", "rule_id", "tier", "dry_run")}
+    detail = fields.pop("detail_json", "null")
+    made = make_entry(**fields)
+    for name, value in decided.items():
+        setattr(made, name, value)
+    made.detail_json = detail
+    return made
 
 
 def test_an_intent_and_its_outcome_share_all_but_the_end(it):
@@ -85,19 +93,9 @@ def test_an_intent_and_its_outcome_share_all_but_the_end(it):
     assert (intent.latency_ms, intent.upstream_status, intent.detail_json) == (None, None, "null")
     assert (outcome.latency_ms, outcome.upstream_status, outcome.detail_json) == (7, 200, '{"x":1}')
     assert (intent.ts, outcome.ts) == ("2026-11-02T10:00:00.125+00:00", "2026-11-02T10:00:00.375+00:00")
-    for name in (
-        "call_id",
-        "principal",
-        "method",
-        "tool",
-        "args_json",
-        "verdict",
-        "rule_id",
-        "tier",
-        "dry_run",
-    ):
+    for name in ("subject", "verdict", "rule_id", "tier", "dry_run"):
         assert getattr(intent, name) == getattr(outcome, name) == getattr(entry(), name)
-    assert intent.trace_id == outcome.trace_id == "84" * 16
+    assert intent.subject.trace_id == f'"{"84" * 16}"'
 
 
 def test_the_intent_is_on_file_before_anything_else_can_happen(it):
@@ -213,7 +211,7 @@ def test_a_refusal_writes_both_records_at_once_and_only_the_outcome_has_a_latenc
     assert (intent.phase, outcome.phase) == ("intent", "outcome")
     assert (intent.latency_ms, outcome.latency_ms) == (None, 0)
     assert intent.verdict == outcome.verdict == "deny"
-    assert intent.call_id == outcome.call_id
+    assert intent.subject == outcome.subject
     assert intent.detail_json == outcome.detail_json == r'"argument \"ns\" is missing"'
 
 

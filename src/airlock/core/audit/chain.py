@@ -50,25 +50,21 @@ def seal(record: Record, prev: str) -> tuple[bytes, str]:
     the line (keys in the order of `record.FIELDS`). Never fails on text: a lone surrogate that slipped past
     the cleaning is written as `canon` writes it.
     """
+    about = record.subject
+    args, call_id, principal = about.args, about.call_id, about.principal
+    method, tool, trace_id = about.method, about.tool, about.trace_id
     ts = _quoted(record.ts)
     phase = _quoted(record.phase)
-    call_id = _quoted(record.call_id)
-    principal = "null" if record.principal is None else _quoted(record.principal)
-    method = "null" if record.method is None else _quoted(record.method)
-    tool = "null" if record.tool is None else _quoted(record.tool)
-    args = record.args_json
     verdict = _quoted(record.verdict)
     rule_id = _quoted(record.rule_id)
     tier = "null" if record.tier is None else _quoted(record.tier)
     dry_run = "null" if record.dry_run is None else "true" if record.dry_run else "false"
     latency = "null" if record.latency_ms is None else str(record.latency_ms)
     status = "null" if record.upstream_status is None else str(record.upstream_status)
-    trace_id = "null" if record.trace_id is None else _quoted(record.trace_id)
     detail = record.detail_json
-    before = _quoted(prev)
     hashed = (
         f'{{"args":{args},"call_id":{call_id},"detail":{detail},"dry_run":{dry_run},"latency_ms":{latency},'
-        f'"method":{method},"phase":{phase},"prev":{before},"principal":{principal},"rule_id":{rule_id},'
+        f'"method":{method},"phase":{phase},"prev":"{prev}","principal":{principal},"rule_id":{rule_id},'
         f'"tier":{tier},"tool":{tool},"trace_id":{trace_id},"ts":{ts},"upstream_status":{status},'
         f'"verdict":{verdict}}}'
     )
@@ -77,7 +73,7 @@ def seal(record: Record, prev: str) -> tuple[bytes, str]:
         f'{{"ts":{ts},"phase":{phase},"call_id":{call_id},"principal":{principal},"method":{method},'
         f'"tool":{tool},"args":{args},"verdict":{verdict},"rule_id":{rule_id},"tier":{tier},'
         f'"dry_run":{dry_run},"latency_ms":{latency},"upstream_status":{status},"trace_id":{trace_id},'
-        f'"detail":{detail},"prev":{before},"hash":"{digest}"}}\n'
+        f'"detail":{detail},"prev":"{prev}","hash":"{digest}"}}\n'
     )
     return line.encode("utf-8", "surrogatepass"), digest
 

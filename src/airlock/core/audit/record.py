@@ -7,10 +7,11 @@ SPEC: gateway.md 12.1, architecture.md 7.
 from __future__ import annotations
 
 from enum import StrEnum
+from json.encoder import encode_basestring as _quoted
 
 import msgspec
 
-__all__ = ["FIELDS", "SENTENCES", "Phase", "Record"]
+__all__ = ["FIELDS", "SENTENCES", "Phase", "Record", "Subject", "subject"]
 
 FIELDS: tuple[str, ...] = (
     "ts", "phase", "call_id", "principal", "method", "tool", "args", "verdict", "rule_id", "tier", "dry_run",
@@ -46,26 +47,51 @@ class Phase(StrEnum):
     OUTCOME = "outcome"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Subject(msgspec.Struct, frozen=True):
+    """What the two records of one action both say, each already as JSON text; made by `subject`."""
+
+    call_id: str
+    principal: str
+    method: str
+    tool: str
+    args: str
+    trace_id: str
+
+
+def subject(
+    *,
+    call_id: str,
+    principal: str | None = None,
+    method: str | None = None,
+    tool: str | None = None,
+    args_json: str = "null",
+    trace_id: str | None = None,
+) -> Subject:
+    """Encode what an intent and its outcome share, once. `args_json` is canonical JSON text already."""
+    return Subject(
+        _quoted(call_id),
+        "null" if principal is None else _quoted(principal),
+        "null" if method is None else _quoted(method),
+        "null" if tool is None else _quoted(tool),
+        args_json,
+        "null" if trace_id is None else _quoted(trace_id),
+    )
+
+
+class Record(msgspec.Struct, frozen=True):
     """A record before it is chained. Every text in it is already redacted and well formed.
 
-    `ts` is UTC ISO 8601 with milliseconds and `+00:00`. `args_json` and `detail_json` are the canonical JSON
-    text of those fields (`null` when there is nothing), so that a value shared by an intent and its outcome is
-    encoded once.
+    `ts` is UTC ISO 8601 with milliseconds and `+00:00`. `detail_json` is the canonical JSON text of that field,
+    `null` when there is nothing.
     """
 
     ts: str
     phase: Phase
-    call_id: str
-    principal: str | None
-    method: str | None
-    tool: str | None
-    args_json: str
+    subject: Subject
     verdict: str
     rule_id: str
     tier: str | None = None
     dry_run: bool | None = None
     latency_ms: int | None = None
     upstream_status: int | None = None
-    trace_id: str | None = None
     detail_json: str = "null"

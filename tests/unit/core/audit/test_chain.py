@@ -12,6 +12,7 @@ import pytest
 from airlock.core.audit import chain
 from airlock.core.audit.record import FIELDS, Phase, Record
 from airlock.core.wire import canon
+from tests.fakes.records import record as make_record
 from tests.vectors import make_chain
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "chain"
@@ -33,7 +34,7 @@ def record(**changes) -> Record:
         "dry_run": False,
         "trace_id": "84" * 16,
     }
-    return Record(**(fields | changes))
+    return make_record(**(fields | changes))
 
 
 def line_of(fields: dict[str, object]) -> bytes:
@@ -67,7 +68,7 @@ def test_a_line_has_the_seventeen_fields_in_the_order_of_the_specification():
 
 
 def test_what_is_missing_is_null_and_numbers_and_flags_are_written_as_json():
-    bare = Record(
+    bare = make_record(
         ts="t",
         phase=Phase.OUTCOME,
         call_id="c",

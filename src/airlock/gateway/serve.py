@@ -101,13 +101,12 @@ def _run(
         target=flags.upstream,
     )
     app = App(gate, _identity(env), limits.max_request_bytes)
-    sock = _listen(flags.host, flags.port)
-    host, port = sock.getsockname()[:2]
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
-
     # SPEC: gateway.md 15.5 is not built: a SIGHUP sent for a reload must not kill calls under way.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: log.warning("SIGHUP: this version cannot reload; restart it"))
+    sock = _listen(flags.host, flags.port)
+    host, port = sock.getsockname()[:2]
+    where = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
 
     def ready() -> None:
         log.line(f"listening on {where} (environment {policy.environment}, {len(policy.tools)} tools)")

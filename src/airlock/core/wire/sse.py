@@ -70,7 +70,7 @@ def reduce(
 ) -> dict[str, object] | None:
     """Return the response to `request_id` in a whole event stream, or None when there is none.
 
-    SPEC: gateway.md 11.3: the last JSON object with `result` or `error`, without `method`, whose id is the
+    SPEC: gateway.md 11.3: the last JSON object with either `result` or `error`, without `method`, whose id is the
     request's by type and value. `parse` raises `StrictError` for an event that is not the response.
     """
     reader = Events()
@@ -88,7 +88,7 @@ def reduce(
 def _answers(message: dict[str, object], request_id: object) -> bool:
     # SECURITY: a notification, a request of the server or another call's response must not pass for ours.
     return (
-        ("result" in message or "error" in message)
+        ("result" in message) != ("error" in message)
         and "method" not in message
         and "id" in message
         and jsonrpc.same_id(message["id"], request_id)

@@ -67,6 +67,7 @@ _SIGN = re.compile(r"[ \t\n\r]*([]{}[,:]?)[ \t\n\r]*")
 _CLOSING = {"[": "]", "{": "}"}
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _CONTENT = bytes(byte for byte in range(256) if byte not in b'[]{}:"')
+_PIECE = 48
 _DOUBLE_DIGITS = 309  # the largest double has 309 digits before the point
 
 
@@ -90,8 +91,24 @@ def nesting(data: bytes) -> int:
 
 
 def deeper_than(data: bytes, limit: int) -> bool:
-    """Tell whether a JSON text is nested deeper than `limit`; walked only when it has so many brackets."""
-    return _brackets_exceed(data, limit) and nesting(data) > limit
+    """Tell whether a JSON text is nested deeper than `limit`; walked only where it could be.
+
+    The brackets are taken piece by piece: one whose opening brackets all together stay within the limit needs no
+    walk, whatever their order.
+    """
+    if not _brackets_exceed(data, limit):
+        return False
+    brackets = skeleton(data).translate(None, b":")
+    depth = 0
+    for at in range(0, len(brackets), _PIECE):
+        piece = brackets[at : at + _PIECE]
+        opened = piece.count(b"{") + piece.count(b"[")
+        if depth + opened > limit:
+            steps = memoryview(piece.translate(_STEPS)).cast("b")
+            if depth + max(accumulate(steps, initial=0)) > limit:
+                return True
+        depth += 2 * opened - len(piece)
+    return False
 
 
 def _brackets_exceed(data: bytes, limit: int) -> bool:

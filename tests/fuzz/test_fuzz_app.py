@@ -64,8 +64,9 @@ visible = st.binary(max_size=12).map(
 def lines_of(message: Any) -> dict[str, bytes]:
     """The headers an honest client would send with `message`, as far as it has any."""
     whole = message if isinstance(message, dict) else {}
-    inner = whole.get("params") if isinstance(whole.get("params"), dict) else {}
-    found = {"mcp-protocol-version": REVISION, "x-airlock-principal": "alice"}
+    params = whole.get("params")
+    inner: dict[str, Any] = params if isinstance(params, dict) else {}
+    found: dict[str, str] = {"mcp-protocol-version": REVISION, "x-airlock-principal": "alice"}
     if isinstance(whole.get("method"), str):
         found["mcp-method"] = whole["method"]
     if isinstance(inner.get("name"), str):

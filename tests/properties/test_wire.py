@@ -207,7 +207,7 @@ def test_the_reduced_answer_is_the_last_that_answers(messages, request_id):
         if "id" in message
         and jsonrpc.same_id(message["id"], request_id)
         and "method" not in message
-        and message.keys() & {"result", "error"}
+        and len(message.keys() & {"result", "error"}) == 1
     ]
     data = b"".join(b"data: " + json.dumps(message).encode() + b"\n\n" for message in messages)
     assert repr(sse.reduce(data, request_id)) == repr(answers[-1] if answers else None)

@@ -96,12 +96,13 @@ class LinesSink:
         self.failing = False
         self.watch: Callable[[dict[str, Any]], None] = lambda record: None
 
-    def write(self, record: Record) -> None:
+    def write(self, *records: Record) -> None:
         if self.failing:
             raise OSError(28, "No space left on device")
-        line, self.prev = chain.seal(record, self.prev)
-        self.lines.append(line)
-        self.watch(json.loads(line))
+        for record in records:
+            line, self.prev = chain.seal(record, self.prev)
+            self.lines.append(line)
+            self.watch(json.loads(line))
 
     def close(self) -> None: ...
 

@@ -744,3 +744,18 @@ def test_a_file_that_cannot_be_read_names_itself(tmp_path):
         with pytest.raises(OSError) as caught:
             list(auditfiles.read_lines(str(name)))
         assert caught.value.filename == str(name)
+
+
+def test_records_written_together_are_on_file_together_or_not_at_all(tmp_path, monkeypatch):
+    log = Log(tmp_path)
+    sink = log.open()
+    sink.write(record(1), record(2))
+    real = os.write
+    monkeypatch.setattr("airlock.edge.sinks.jsonl.os.write", lambda fd, data: real(fd, data[: LINE + 10]))
+    with pytest.raises(OSError, match="bytes written"):
+        sink.write(record(3), record(4))
+    monkeypatch.undo()
+    sink.write(record(5), record(6))
+    ids = [json.loads(line)["call_id"] for line in log.path.read_bytes().splitlines()]
+    assert ids == [f"{number:032x}" for number in (1, 2, 5, 6)]
+    assert isinstance(chain.verify([("log", log.path.read_bytes().splitlines())]), chain.Verified)

@@ -62,9 +62,11 @@ class Store(Protocol):
 
 
 class AuditSink(Protocol):
-    """Where audit records go. `write` returns only when the record is on file, in order, or raises OSError."""
+    """Where audit records go."""
 
-    def write(self, record: Record) -> None: ...
+    def write(self, *records: Record) -> None:
+        """Return only when all the records are on file, in order; raise OSError when none of them is."""
+        ...
 
     def close(self) -> None: ...
 

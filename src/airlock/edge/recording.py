@@ -86,7 +86,7 @@ class Recorder:
 
         Raises OSError when the intent is not on file: the action must not happen.
         """
-        self._write(Phase.INTENT, entry, entry.verdict, entry.rule_id, None, None, entry.detail_json)
+        self._sink.write(self._intent(entry))
         return Open(self, entry, self._clock)
 
     def outcome(
@@ -101,14 +101,19 @@ class Recorder:
     ) -> None:
         """Write an outcome; what is not given is as in `entry`. One that cannot be written is logged."""
         try:
-            self._write(
-                Phase.OUTCOME,
-                entry,
-                entry.verdict if verdict is None else verdict,
-                entry.rule_id if rule_id is None else rule_id,
-                latency_ms,
-                upstream_status,
-                entry.detail_json if detail_json is None else detail_json,
+            self._sink.write(
+                Record(
+                    self.stamp(),
+                    Phase.OUTCOME,
+                    entry.subject,
+                    entry.verdict if verdict is None else verdict,
+                    entry.rule_id if rule_id is None else rule_id,
+                    entry.tier,
+                    entry.dry_run,
+                    latency_ms,
+                    upstream_status,
+                    entry.detail_json if detail_json is None else detail_json,
+                )
             )
         except OSError as exc:
             self._log(f"audit: the outcome of call {entry.call_id} is not on file: {_words(exc)}")
@@ -117,38 +122,25 @@ class Recorder:
         """Write both records of an action that was refused at once; only the outcome has a latency, 0.
 
         `detail` is the reason in plain text, already redacted; None leaves what `entry` holds. Raises OSError
-        as `intent` does, after the outcome was tried all the same: a mirror of the file may still take it.
+        when they are not on file.
         """
         if detail is not None:
             entry.detail_json = canon.text(detail)
-        try:
-            self.intent(entry)
-        finally:
-            self.outcome(entry, latency_ms=0)
+        intent = self._intent(entry)
+        self._sink.write(intent, msgspec.structs.replace(intent, phase=Phase.OUTCOME, latency_ms=0))
 
-    def _write(
-        self,
-        phase: Phase,
-        entry: Entry,
-        verdict: str,
-        rule_id: str,
-        latency_ms: int | None,
-        upstream_status: int | None,
-        detail_json: str,
-    ) -> None:
-        self._sink.write(
-            Record(
-                self.stamp(),
-                phase,
-                entry.subject,
-                verdict,
-                rule_id,
-                entry.tier,
-                entry.dry_run,
-                latency_ms,
-                upstream_status,
-                detail_json,
-            )
+    def _intent(self, entry: Entry) -> Record:
+        return Record(
+            self.stamp(),
+            Phase.INTENT,
+            entry.subject,
+            entry.verdict,
+            entry.rule_id,
+            entry.tier,
+            entry.dry_run,
+            None,
+            None,
+            entry.detail_json,
         )
 
 

@@ -47,18 +47,22 @@ class JsonlSink:
         self._rotation_failed = False
         self._lock = threading.Lock()
 
-    def write(self, record: Record) -> None:
-        """Put `record` on file in one write.
+    def write(self, *records: Record) -> None:
+        """Put the records on file in one write, all of them or none.
 
-        Raises OSError when it is not on file as a whole; the chain then stands where it stood before.
+        Raises OSError when they are not on file as a whole; the chain then stands where it stood before.
         """
         with self._lock:
             if self._fd < 0:
                 raise OSError(errno.EBADF, "the audit file is closed", self._path)
-            line, digest = chain.seal(record, self._prev)
-            if self._max_bytes and self._size + self._newline_owed + len(line) > self._max_bytes:
-                self._make_room(len(line))
-            data = b"\n" + line if self._newline_owed else line
+            data, digest = b"", self._prev
+            for record in records:
+                line, digest = chain.seal(record, digest)
+                data += line
+            if self._max_bytes and self._size + self._newline_owed + len(data) > self._max_bytes:
+                self._make_room(len(data))
+            if self._newline_owed:
+                data = b"\n" + data
             self._append(data)
             self._size += len(data)
             self._newline_owed = False

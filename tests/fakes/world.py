@@ -6,6 +6,7 @@ Only what touches the world is replaced: the HTTP client, the clock, the ids, an
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -227,6 +228,12 @@ class Got:
         return state
 
 
+@functools.cache
+def _snapshot(policy: str) -> Snapshot:
+    """Snapshots change nothing, so worlds with one policy share one."""
+    return Snapshot.of(build(json.loads(policy), "policy.yaml", None))
+
+
 class World:
     """A gateway and everything around it."""
 
@@ -239,9 +246,8 @@ class World:
         self.store = MemoryStore(self.clock)
         self.ids = CountingIds()
         upstream = HttpUpstream(self.client, None)  # type: ignore[arg-type]
-        loaded = build(policy if policy is not None else POLICY, "policy.yaml", None)
         self.gate = Gate(
-            snapshot=Snapshot.of(loaded),
+            snapshot=_snapshot(json.dumps(policy if policy is not None else POLICY)),
             store=self.store,
             recorder=Recorder(self.sink, self.clock, lambda text: self.logged.append(text)),
             upstream=upstream,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 from typing import Any
 
@@ -13,6 +14,8 @@ from tests.fakes.world import POLICY, REVISION, World, raw
 from tests.fuzz.profile import fuzz_settings
 
 PERMISSIVE = {**POLICY, "blast_radius": {"max_per_call": 50, "max_per_principal": 1_000_000}}
+LOOP = asyncio.new_event_loop()
+atexit.register(LOOP.close)
 STATUSES = {200, 400, 401, 404, 413}
 
 texts = st.text(max_size=12) | st.sampled_from(
@@ -22,7 +25,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
-    max_leaves=12,
+    max_leaves=6,
 )
 metas = st.fixed_dictionaries(
     {
@@ -90,7 +93,7 @@ def test_no_request_makes_a_500_or_goes_unrecorded(
     headers = [(name.encode(), value) for name, value in ({**lines_of(message), **changed}).items()]
     headers += [(name.encode(), value) for name, value in added]
     world = World(PERMISSIVE)
-    got = asyncio.run(world.http(body, headers))
+    got = LOOP.run_until_complete(world.http(body, headers))
     assert got.status in STATUSES, got.raw
     assert isinstance(got.message, dict)
     records = world.records
@@ -153,7 +156,10 @@ def test_no_answer_of_an_upstream_makes_a_500_or_loses_a_record(
     world.client.script = scripted(answer)
     if listing.get("id") != 1:
         world.client.catalog = scripted(listing)
-    for got in (asyncio.run(world.call(tool, {"names": ["a"]})), asyncio.run(world.rpc("tools/list"))):
+    for got in (
+        LOOP.run_until_complete(world.call(tool, {"names": ["a"]})),
+        LOOP.run_until_complete(world.rpc("tools/list")),
+    ):
         assert isinstance(got.message, dict)
         assert got.status in {200, 502} or got.status == status
     records = world.records

@@ -13,14 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from json.encoder import encode_basestring as _quoted
 from typing import NoReturn
 
 import msgspec
 
-from airlock.core.audit.record import Record
+from airlock.core.audit.record import Record, raw
 from airlock.core.text.safe import one_line
 from airlock.core.wire import canon
 
@@ -43,39 +42,88 @@ GENESIS = "0" * 64
 _BLANKS = b" \t\r\n"
 
 
+class _Hashed(msgspec.Struct):
+    """A record as it is hashed: the fields sorted by name, without `hash`."""
+
+    args: msgspec.Raw
+    call_id: str
+    detail: msgspec.Raw
+    dry_run: bool | None
+    latency_ms: int | None
+    method: str | None
+    phase: str
+    prev: str
+    principal: str | None
+    rule_id: str
+    tier: str | None
+    tool: str | None
+    trace_id: str | None
+    ts: str
+    upstream_status: int | None
+    verdict: str
+
+
+class _Line(msgspec.Struct):
+    """A record as it is written: the fields in the order of `record.FIELDS`."""
+
+    ts: str
+    phase: str
+    call_id: str
+    principal: str | None
+    method: str | None
+    tool: str | None
+    args: msgspec.Raw
+    verdict: str
+    rule_id: str
+    tier: str | None
+    dry_run: bool | None
+    latency_ms: int | None
+    upstream_status: int | None
+    trace_id: str | None
+    detail: msgspec.Raw
+    prev: str
+    hash: str
+
+
+_encode = msgspec.json.Encoder().encode
+
+
 def seal(record: Record, prev: str) -> tuple[bytes, str]:
     """Chain `record` behind the hash `prev`; return its line, newline included, and its own hash.
 
-    `prev` is 64 lower-case hex digits. Each field is encoded once and used for the hash (keys sorted) and for
-    the line (keys in the order of `record.FIELDS`). Never fails on text: a lone surrogate that slipped past
-    the cleaning is written as `canon` writes it.
+    Arguments and detail are canonical JSON text already, and of everything else (texts, whole numbers, flags)
+    msgspec writes what `json` writes, byte for byte; a property test holds that. Never fails on text: a lone
+    surrogate that slipped past the cleaning is written as `canon` writes it.
     """
-    about = record.subject
-    args, call_id, principal = about.args, about.call_id, about.principal
-    method, tool, trace_id = about.method, about.tool, about.trace_id
-    ts = _quoted(record.ts)
-    phase = _quoted(record.phase)
-    verdict = _quoted(record.verdict)
-    rule_id = _quoted(record.rule_id)
-    tier = "null" if record.tier is None else _quoted(record.tier)
-    dry_run = "null" if record.dry_run is None else "true" if record.dry_run else "false"
-    latency = "null" if record.latency_ms is None else str(record.latency_ms)
-    status = "null" if record.upstream_status is None else str(record.upstream_status)
-    detail = record.detail_json
-    hashed = (
-        f'{{"args":{args},"call_id":{call_id},"detail":{detail},"dry_run":{dry_run},"latency_ms":{latency},'
-        f'"method":{method},"phase":{phase},"prev":"{prev}","principal":{principal},"rule_id":{rule_id},'
-        f'"tier":{tier},"tool":{tool},"trace_id":{trace_id},"ts":{ts},"upstream_status":{status},'
-        f'"verdict":{verdict}}}'
-    )
-    digest = hashlib.sha256(hashed.encode("utf-8", "surrogatepass")).hexdigest()
-    line = (
-        f'{{"ts":{ts},"phase":{phase},"call_id":{call_id},"principal":{principal},"method":{method},'
-        f'"tool":{tool},"args":{args},"verdict":{verdict},"rule_id":{rule_id},"tier":{tier},'
-        f'"dry_run":{dry_run},"latency_ms":{latency},"upstream_status":{status},"trace_id":{trace_id},'
-        f'"detail":{detail},"prev":"{prev}","hash":"{digest}"}}\n'
-    )
-    return line.encode("utf-8", "surrogatepass"), digest
+    try:
+        return _sealed(record, prev, _encode)
+    except UnicodeEncodeError:
+        return _sealed(record, prev, _encode_odd)
+
+
+def _sealed(record: Record, prev: str, encode: Callable[[object], bytes]) -> tuple[bytes, str]:
+    about, detail = record.subject, raw(record.detail_json)
+    hashed = _Hashed(
+        about.args, about.call_id, detail, record.dry_run, record.latency_ms, about.method, record.phase, prev,
+        about.principal, record.rule_id, record.tier, about.tool, about.trace_id, record.ts, record.upstream_status,
+        record.verdict,
+    )  # fmt: skip
+    digest = hashlib.sha256(encode(hashed)).hexdigest()
+    line = _Line(
+        record.ts, record.phase, about.call_id, about.principal, about.method, about.tool, about.args,
+        record.verdict, record.rule_id, record.tier, record.dry_run, record.latency_ms, record.upstream_status,
+        about.trace_id, detail, prev, digest,
+    )  # fmt: skip
+    return encode(line) + b"\n", digest
+
+
+def _encode_odd(fields: object) -> bytes:
+    """What `_encode` would write, if it took lone surrogates: member by member, each as `canon` writes it."""
+    members = [
+        canon.encode(name) + b":" + (bytes(value) if isinstance(value, msgspec.Raw) else canon.encode(value))
+        for name, value in msgspec.structs.asdict(fields).items()  # type: ignore[arg-type]
+    ]
+    return b"{" + b",".join(members) + b"}"
 
 
 def parse(line: bytes) -> dict[str, object] | None:

@@ -7,11 +7,10 @@ SPEC: gateway.md 12.1, architecture.md 7.
 from __future__ import annotations
 
 from enum import StrEnum
-from json.encoder import encode_basestring as _quoted
 
 import msgspec
 
-__all__ = ["FIELDS", "SENTENCES", "Phase", "Record", "Subject", "subject"]
+__all__ = ["FIELDS", "SENTENCES", "Phase", "Record", "Subject", "raw", "subject"]
 
 FIELDS: tuple[str, ...] = (
     "ts", "phase", "call_id", "principal", "method", "tool", "args", "verdict", "rule_id", "tier", "dry_run",
@@ -48,14 +47,14 @@ class Phase(StrEnum):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What the two records of one action both say, each already as JSON text; made by `subject`."""
+    """What the two records of one action both say. `args` is canonical JSON text as bytes; made by `subject`."""
 
     call_id: str
-    principal: str
-    method: str
-    tool: str
-    args: str
-    trace_id: str
+    principal: str | None
+    method: str | None
+    tool: str | None
+    args: msgspec.Raw
+    trace_id: str | None
 
 
 def subject(
@@ -67,15 +66,13 @@ def subject(
     args_json: str = "null",
     trace_id: str | None = None,
 ) -> Subject:
-    """Encode what an intent and its outcome share, once. `args_json` is canonical JSON text already."""
-    return Subject(
-        _quoted(call_id),
-        "null" if principal is None else _quoted(principal),
-        "null" if method is None else _quoted(method),
-        "null" if tool is None else _quoted(tool),
-        args_json,
-        "null" if trace_id is None else _quoted(trace_id),
-    )
+    """Collect what an intent and its outcome share. `args_json` is canonical JSON text."""
+    return Subject(call_id, principal, method, tool, raw(args_json), trace_id)
+
+
+def raw(json_text: str) -> msgspec.Raw:
+    """JSON text that goes into a line as it is."""
+    return msgspec.Raw(json_text.encode("utf-8", "surrogatepass"))
 
 
 class Record(msgspec.Struct, frozen=True):

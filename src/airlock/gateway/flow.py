@@ -56,7 +56,7 @@ class _Call:
     """One call on its way through the steps."""
 
     __slots__ = (
-        "action", "charged_at", "entry", "gate", "mirror", "now", "opened", "principal", "request", "snapshot",
+        "action", "charged_at", "entry", "gate", "mirror", "opened", "principal", "request", "snapshot",
         "spent", "standing", "trace",
     )  # fmt: skip
 
@@ -68,12 +68,11 @@ class _Call:
         self.trace = trace
         # 1: the snapshot is taken once; a reload does not touch this call.
         self.snapshot = gate.snapshot
-        self.now = gate.clock.now()
         self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, gate.target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
         self.opened: Open | None = None
-        self.charged_at = self.now
+        self.charged_at = 0.0
         self.spent = False  # a yes was burned for this call
         self.entry = recording.entry(
             gate.ids.hex(16),
@@ -114,7 +113,7 @@ async def _decided(call: _Call) -> Answer:
     # 2: a confirmation that comes back.
     if "requestState" in call.request.params:
         checked = await confirm.check(
-            gate.confirmations, gate.store, call.action, call.principal, call.request.params, call.now
+            gate.confirmations, gate.store, call.action, call.principal, call.request.params, gate.clock.now()
         )
         if isinstance(checked, Rule):
             return call.deny(Deny(checked, "", call.tier()))
@@ -162,7 +161,8 @@ async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
             facts = msgspec.structs.replace(facts, dry_run_declared=found.declared)
         else:
             window = policy.tools[call.action.name].radius.window_s
-            used = await call.gate.store.used(call.principal.name, call.action.name, call.now - window)
+            since = call.gate.clock.now() - window
+            used = await call.gate.store.used(call.principal.name, call.action.name, since)
             facts = msgspec.structs.replace(facts, used=used)
         decision = decide(call.action, call.principal, policy, facts)
         if not isinstance(decision, Need):

@@ -247,7 +247,17 @@ class Scanner:
         A pair of rule and excerpt is listed once, where it is seen first. What is malformed is skipped.
         """
         findings: dict[tuple[str, str], dict[str, object]] = {}
-        for block, text in _result_texts(result, structured_text):
+        content = result.get("content")
+        texts: list[tuple[int, object]] = []
+        if isinstance(content, list):
+            texts = [
+                (index, block.get("text")) for index, block in enumerate(content) if isinstance(block, dict)
+            ]
+        if structured_text is not None:
+            texts.append((-1, structured_text))
+        for block, text in texts:
+            if not isinstance(text, str):
+                continue
             for rule, excerpt in self._marks(text, mentions=True):
                 findings.setdefault((rule, excerpt), {"rule": rule, "block": block, "excerpt": excerpt})
                 if len(findings) == MAX_FINDINGS:
@@ -365,17 +375,6 @@ def _base64_runs(data: bytes, mapped: bytes) -> Iterator[str]:
 
 def _excerpt(passage: str) -> str:
     return well_formed(" ".join(_ESCAPE.sub(" ", passage).split())[:EXCERPT_CHARS])
-
-
-def _result_texts(result: Mapping[str, object], structured_text: str | None) -> Iterator[tuple[int, str]]:
-    content = result.get("content")
-    if isinstance(content, list):
-        for index, block in enumerate(content):
-            text = block.get("text") if isinstance(block, dict) else None
-            if isinstance(text, str):
-                yield index, text
-    if structured_text is not None:
-        yield -1, structured_text
 
 
 def _tool_texts(tools: Iterable[object]) -> Iterator[tuple[str, str]]:

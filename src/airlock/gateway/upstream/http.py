@@ -5,6 +5,8 @@ Knows what counts as an answer (gateway.md 11.2-11.4); the pooled client below i
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
@@ -20,16 +22,14 @@ __all__ = ["Answer", "HttpUpstream"]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A JSON-RPC response of the upstream: its HTTP status and the message, which holds `result` or `error`."""
+    """A JSON-RPC response of the upstream: its HTTP status and the message, which holds `result` or `error`.
+
+    `result` is the result object, None when the response is an error.
+    """
 
     status: int
     message: dict[str, object]
-
-    @property
-    def result(self) -> dict[str, object] | None:
-        """The result object; None when the response is an error or the result is not an object."""
-        result = self.message.get("result")
-        return result if isinstance(result, dict) else None
+    result: dict[str, object] | None
 
 
 class HttpUpstream:
@@ -44,28 +44,22 @@ class HttpUpstream:
             fixed += header_line(b"authorization", authorization.reveal().encode("utf-8", "surrogateescape"))
         self._fixed = fixed
 
-    async def call(self, grant: Grant, outgoing: Outgoing, *, exact: bool) -> Answer:
+    def call(self, grant: Grant, outgoing: Outgoing, *, exact: bool) -> Awaitable[Answer]:
         """Send a tool call: the one place where a grant is spent.
 
         `exact` refuses duplicate keys in the answer too, for answers that a decision depends on.
         """
         grant.spend()
-        return await self._exchange(outgoing, exact=exact)
+        return self.ask(outgoing, exact=exact)
 
     async def ask(self, outgoing: Outgoing, *, exact: bool = False) -> Answer:
         """Send a request that changes nothing: a listing or a discovery."""
-        return await self._exchange(outgoing, exact=exact)
-
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _exchange(self, outgoing: Outgoing, *, exact: bool) -> Answer:
         reply = await self._client.post(self._fixed + outgoing.headers, outgoing.body)
         if reply.content_type == "text/event-stream":
             message = sse.reduce(reply.body, outgoing.id, lambda data: body.decode_answer(data, exact=exact))
             if message is None:
                 raise _bad("the event stream holds no response to this request", reply.status)
-            return _checked(Answer(reply.status, message))
+            return _checked(reply.status, message)
         try:
             answer = body.decode_answer(reply.body, exact=exact)
         except StrictError as error:
@@ -77,14 +71,20 @@ class HttpUpstream:
             raise _bad("the response carries another id", reply.status)
         if ("result" in answer) == ("error" in answer):
             raise _bad("the response must hold either result or error", reply.status)
-        return _checked(Answer(reply.status, answer))
+        return _checked(reply.status, answer)
+
+    async def close(self) -> None:
+        await self._client.close()
 
 
-def _checked(answer: Answer) -> Answer:
+def _checked(status: int, message: dict[str, object]) -> Answer:
     """A result that is no object cannot be filtered or marked: it is no answer."""
-    if "result" in answer.message and answer.result is None:
-        raise _bad("the result is not an object", answer.status)
-    return answer
+    result = message.get("result")
+    if result is None and "result" not in message:
+        return Answer(status, message, None)
+    if not isinstance(result, dict):
+        raise _bad("the result is not an object", status)
+    return Answer(status, message, result)
 
 
 def _bad(cause: str, status: int) -> UpstreamError:

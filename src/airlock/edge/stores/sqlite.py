@@ -230,6 +230,9 @@ class SqliteStore:
             if code & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 self._disconnect()
             raise StoreUnavailable(f"sqlite: {error.sqlite_errorname}") from error
+        except StoreUnavailable:
+            self._disconnect()
+            raise
         except OSError as error:
             self._disconnect()
             raise StoreUnavailable(f"store file: {error.strerror or type(error).__name__}") from error
@@ -274,7 +277,7 @@ class SqliteStore:
         db.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA:
             db.execute(statement)
-        db.execute("COMMIT")
+        _commit(db)
 
     def _write(
         self, db: sqlite3.Connection, statement: str, values: tuple[object, ...], *, durable: bool
@@ -283,7 +286,7 @@ class SqliteStore:
         self._sweep(db)
         _begin(db, durable=durable)
         changed = db.execute(statement, values).rowcount
-        db.execute("COMMIT")
+        _commit(db)
         return changed
 
     def _reserve(
@@ -296,7 +299,7 @@ class SqliteStore:
         fits = int(db.execute(_USED, values).fetchone()[0]) + n <= limit
         if fits and n:
             self._charge(db, values)
-        db.execute("COMMIT")
+        _commit(db)
         return fits
 
     def _give_back(self, db: sqlite3.Connection, principal: str, tool: str, n: int, ts: float) -> None:
@@ -306,7 +309,7 @@ class SqliteStore:
         self._sweep(db)
         _begin(db, durable=False)
         self._charge(db, {"principal": principal, "tool": tool, "n": -n, "ts": ts})
-        db.execute("COMMIT")
+        _commit(db)
 
     def _charge(self, db: sqlite3.Connection, values: dict[str, object]) -> None:
         db.execute(_CHARGE, values)
@@ -326,6 +329,14 @@ class SqliteStore:
 def _begin(db: sqlite3.Connection, *, durable: bool) -> None:
     db.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
     db.execute("BEGIN IMMEDIATE")
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    # SECURITY: SQLite ends a transaction by itself when it cannot go on, and not every version of the module says
+    # so at the statement: what was not committed must not count as a burned key or a charge.
+    if not db.in_transaction:
+        raise StoreUnavailable("sqlite: rolled back (SQLITE_FULL, SQLITE_IOERR or SQLITE_NOMEM)")
+    db.execute("COMMIT")
 
 
 def _use_wal(db: sqlite3.Connection) -> None:

@@ -347,6 +347,23 @@ async def test_a_full_disk_is_no_answer_and_leaves_no_open_transaction(store: sq
     assert await store.prompt("k") == "text"
 
 
+async def test_a_transaction_that_sqlite_ended_by_itself_is_no_answer(
+    store: sqlite.SqliteStore, monkeypatch: pytest.MonkeyPatch
+):
+    await store.ping()
+    begin = sqlite._begin
+
+    def ended(db: sqlite3.Connection, *, durable: bool) -> None:
+        begin(db, durable=durable)
+        db.execute("ROLLBACK")
+
+    monkeypatch.setattr(sqlite, "_begin", ended)
+    with pytest.raises(StoreUnavailable, match="rolled back"):
+        await store.burn("k", START + 600)
+    monkeypatch.undo()
+    assert await store.burn("another", START + 600) is True
+
+
 async def test_closing_lets_what_was_asked_before_finish(path: Path, clock: FakeClock):
     store = sqlite.open(f"sqlite:///{path}", clock)
     burns = [asyncio.ensure_future(store.burn(str(number), START + 600)) for number in range(20)]

@@ -81,11 +81,9 @@ async def test_a_whole_answer_goes_out_in_one_write() -> None:
 
 async def test_the_last_answer_of_a_connection_says_so_and_closes() -> None:
     made, wire, _ = cycle(keep_alive=False)
-    await made.send(start(413, SIZED))
+    await made.send(start(404, SIZED))
     await made.send(body(b"no"))
-    assert wire.writes == [
-        b"HTTP/1.1 413 Request Entity Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno"
-    ]
+    assert wire.writes == [b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno"]
     assert wire.closed
 
 

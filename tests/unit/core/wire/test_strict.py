@@ -201,3 +201,13 @@ def test_the_reader_for_deep_texts_says_what_the_parser_says(data):
 @pytest.mark.parametrize("data", [b'"' + b'\\"' * 200_000, b"\\" * 400_001, b'"' * 400_001, b"[]" * 200_000])
 def test_a_long_broken_text_is_refused_in_one_pass(data):
     assert refusal(data) is StrictKind.SYNTAX
+
+
+@pytest.mark.case("T29")
+def test_many_brackets_side_by_side_are_not_deep():
+    wide = b"[" + b",".join([b"[[]]"] * 200) + b"]"
+    assert strict.deeper_than(wide, 3) is False
+    assert strict.deeper_than(wide, 2) is True
+    late = b"[" + b",".join([b"[]"] * 200 + [b"[" * 70 + b"]" * 70]) + b"]"
+    assert strict.deeper_than(late, 64) is True
+    assert strict.deeper_than(late, 71) is False

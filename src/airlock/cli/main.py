@@ -12,7 +12,7 @@ import click
 __all__ = ["main"]
 
 _GROUPS: dict[str, tuple[str, str]] = {
-    "audit": ("airlock.cli.audit", "Read and verify audit logs."),
+    "audit": ("airlock.cli.audit", "Check the audit log."),
     "gateway": ("airlock.cli.gateway", "The governing MCP proxy."),
     "policy": ("airlock.cli.policy", "Check policy files."),
 }

@@ -198,19 +198,19 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
     gate, asks = call.gate, isinstance(decision, Confirm)
     gated = asks or decision.rule is Rule.L2_CONFIRMED
     charge = decision.charge if isinstance(decision, Allow) else None
-    # 11
-    request = outgoing.for_call(
-        grant,
-        call.request,
-        call.principal,
-        call.trace,
-        mirror=call.mirror,
-        strip_state=asks or call.standing is not None,
-    )
+    # 11: whatever fails before the intent is on file, nothing was sent, so nothing is charged.
     call.entry.dry_run = grant.dry_run
     try:
+        request = outgoing.for_call(
+            grant,
+            call.request,
+            call.principal,
+            call.trace,
+            mirror=call.mirror,
+            strip_state=asks or call.standing is not None,
+        )
         call.opened = gate.recorder.intent(call.entry)
-    except OSError:
+    except Exception:
         await _give_back(call, charge)
         raise
     # 12

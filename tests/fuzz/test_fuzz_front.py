@@ -9,11 +9,10 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from uvicorn.server import ServerState
 
 from airlock.edge.asgi import BodyTooLarge, ClientGone, read_body, respond
 from airlock.edge.front import FrontProtocol
-from airlock.edge.frontlimits import FrontConfig, FrontLimits, Refused
+from airlock.edge.frontlimits import FrontLimits, FrontState, Refused
 from tests.fuzz.profile import fuzz_settings
 
 TIGHT = FrontLimits(max_headers=12, max_head_bytes=700, max_target_bytes=60)
@@ -82,8 +81,7 @@ class Front:
         self.loop = asyncio.new_event_loop()
         self.faults: list[dict] = []
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
-        self.config = FrontConfig(self.app, Watched, limits, lambda _: None)
-        self.config.load()
+        self.limits = limits
         self.served: list[tuple[dict, bytes]] = []
 
     async def app(self, scope, receive, send) -> None:
@@ -104,7 +102,7 @@ class Front:
     def feed(self, chunks) -> bytes:
         """Give the chunks to a new connection as a client would, then leave; return what was answered."""
         self.served.clear()
-        state = ServerState()
+        state = FrontState(self.app, self.limits, lambda _: None)
         try:
             return self.loop.run_until_complete(self._feed(state, chunks))
         finally:
@@ -112,7 +110,7 @@ class Front:
                 task.cancel()
 
     async def _feed(self, state, chunks) -> bytes:
-        protocol, wire = Watched(self.config, state, {}, self.loop), Wire(self.loop)
+        protocol, wire = Watched(state, self.loop), Wire(self.loop)
         wire.protocol = protocol
         protocol.connection_made(wire)
         for chunk in chunks:

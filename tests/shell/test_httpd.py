@@ -36,10 +36,10 @@ class Front:
         self.holding = threading.Event()
         self.release = threading.Event()
         self.server = make_server(self.app, limits, self.said.append)
-        self.server.config.loop = loop
+        self.server.loop = loop
         sock = bind("127.0.0.1", 0)
         self.address = sock.getsockname()
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [sock]}, daemon=True)
+        self.thread = threading.Thread(target=self.server.run, args=(sock,), daemon=True)
         self.thread.start()
 
     async def app(self, scope, receive, send) -> None:
@@ -89,7 +89,7 @@ class Front:
 
     def stop(self) -> None:
         self.release.set()
-        self.server.should_exit = True
+        self.server.stop()
         self.thread.join(10)
         assert not self.thread.is_alive()
 
@@ -538,7 +538,7 @@ def pause(seconds: float) -> None:
 def emptied(front: Front) -> None:
     """Wait until the server has let go of every connection."""
     for _ in range(1000):
-        if not front.server.server_state.connections:
+        if not front.server.state.connections:
             return
         pause(0.01)
     raise AssertionError("still connected")
@@ -663,11 +663,11 @@ def test_a_host_that_does_not_resolve_is_an_os_error(host):
 
 PROGRAM = """
 import asyncio, os, sys
-from airlock.edge import frontlimits, httpd
+from airlock.edge import httpd
 from airlock.edge.asgi import read_body, respond
 
 if sys.argv[1] == "asyncio":
-    frontlimits.importlib.util.find_spec = lambda name: None
+    httpd.importlib.util.find_spec = lambda name: None
 
 async def app(scope, receive, send):
     await read_body(receive, 10, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-__all__ = ["App", "BodyTooLarge", "ClientGone", "Receive", "Scope", "Send", "read_body", "respond"]
+__all__ = ["App", "BodyTooLarge", "ClientGone", "Message", "Receive", "Scope", "Send", "read_body", "respond"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -6,14 +6,14 @@ Knows bytes and clocks; must not know MCP, principals, policy, listening, signal
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httptools
-import uvicorn
-from uvicorn.server import ServerState
 
+from airlock.edge.frontcycle import DirectCycle
+from airlock.edge.frontflow import Flow
 from airlock.edge.fronthead import BLANK, BODY, HEAD, IDLE, HeadProtocol
-from airlock.edge.frontlimits import REFUSALS, Refused
+from airlock.edge.frontlimits import REFUSALS, FrontState, Refused
 
 __all__ = ["FrontProtocol"]
 
@@ -45,14 +45,8 @@ class FrontProtocol(HeadProtocol):
     INVARIANT: once `_over` is set nothing is parsed any more.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, state: FrontState, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(state, loop)
         self._wire = 0  # bytes of the arriving body with its framing
         self._over = False
         self._farewell: bytes | None = None  # the refusal that waits for the calls before it
@@ -65,30 +59,34 @@ class FrontProtocol(HeadProtocol):
 
     # The transport's side
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection while there is room, else close it at once."""
-        if len(self.connections) >= self._limits.max_connections:
-            self.transport = transport
+        state = self.state
+        self.transport = made = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self.flow = Flow(made)
+        if len(state.connections) >= self._limits.max_connections:
             self._room, self._over = -1, True
-            self._front_config.crowded(self.loop.time())
-            transport.close()
+            state.crowded(self.loop.time())
+            made.close()
             return
-        super().connection_made(transport)
+        state.connections.add(self)
         self._expect_within(self._limits.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the running call, forget the queued ones and every timer."""
         self._room, self._over = -1, True
+        self.state.connections.discard(self)
         self._forget_deadline()
         for timer in (self._stalled, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        super().connection_lost(exc)
         self.pipeline.clear()
-        # uvicorn tells the newest request, which is not the running one when requests are pipelined.
-        if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+        running = self._running
+        for cycle in (running, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.gone()
+        self.flow.resume_writing()
+        self.parser = None  # it holds our methods, and we hold it: a cycle for every connection
 
     def data_received(self, data: bytes) -> None:
         """Parse what came. A whole request in one read costs one comparison and no timer."""
@@ -156,6 +154,7 @@ class FrontProtocol(HeadProtocol):
         """See that an answer given before its request's body is whole ends the connection."""
         # SECURITY: kept alive after a 413 unread, the server would read and drop any length once declared.
         cycle = self.cycle
+        assert cycle is not None
         if cycle.transport is self.transport and not cycle.response_started:
             self._newest_keeps = cycle.keep_alive
             cycle.keep_alive = False
@@ -164,7 +163,10 @@ class FrontProtocol(HeadProtocol):
     def shutdown(self) -> None:
         """Close if idle, else after the answer."""
         self._newest_keeps = False
-        super().shutdown()
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
 
     # Time
 
@@ -202,7 +204,7 @@ class FrontProtocol(HeadProtocol):
 
     def pause_writing(self) -> None:
         """Hold answers back; a client that takes nothing of them for long is gone."""
-        super().pause_writing()
+        self.flow.pause_writing()
         self._watch_writes()
 
     def resume_writing(self) -> None:
@@ -212,7 +214,7 @@ class FrontProtocol(HeadProtocol):
             self._stalled = None
         if self.transport.is_closing():
             self._watch_writes()
-        super().resume_writing()
+        self.flow.resume_writing()
 
     def _watch_writes(self) -> None:
         unsent = self.transport.get_write_buffer_size()
@@ -237,13 +239,12 @@ class FrontProtocol(HeadProtocol):
         self._room, self._over = -1, True
         self._forget_deadline()
         cycle = self.cycle
-        if self._stage == BODY:  # the refused request has its cycle already
+        if self._stage == BODY and cycle is not None:  # the refused request has its cycle already
             if not self.pipeline:
-                cycle.disconnected = True
-                cycle.message_event.set()
+                cycle.gone()
                 self._finish(b"" if cycle.response_started else REFUSALS[status])
                 return
-            self.pipeline.popleft()
+            self.pipeline.pop()
         if self._running is None or self._running.response_complete:
             self._finish(REFUSALS[status])
         else:
@@ -262,8 +263,8 @@ class FrontProtocol(HeadProtocol):
         self._room, self._over = -1, True
         if self.transport.is_closing():
             return
-        if self._newest is not None:
-            self._newest.body = bytearray()
+        if self.cycle is not None:
+            self.cycle.body = bytearray()
         try:
             self.transport.write_eof()
         except OSError:  # the client is gone
@@ -285,8 +286,9 @@ class FrontProtocol(HeadProtocol):
             self._shut()
             return
         if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+            cycle = self.pipeline.popleft()
+            if type(cycle) is not DirectCycle or not cycle.more_body:
+                self._start(cycle)
         elif self._farewell is not None:
             self._finish(self._farewell)
         if not self._over:

@@ -6,23 +6,24 @@ Knows request lines, headers and framing; must not know time, refusals' order or
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
-import uvicorn
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
-from airlock.edge.frontcycle import FrontCycle
-from airlock.edge.frontlimits import FrontConfig, Refused
+from airlock.edge.asgi import Scope
+from airlock.edge.frontcycle import AsgiCycle, DirectCycle
+from airlock.edge.frontflow import Flow
+from airlock.edge.frontlimits import FrontState, Line, Refused
 
 __all__ = ["BLANK", "BODY", "HEAD", "IDLE", "HeadProtocol"]
 
 _MAX_PIPELINED = 128  # requests waiting behind a call on one connection
 _FRAMING = (b"content-length", b"transfer-encoding")
-_WATCHED = frozenset((b"host", b"expect", b"transfer-encoding", b"upgrade"))
+_WATCHED = frozenset((b"host", b"content-length", b"expect", b"transfer-encoding", b"upgrade"))
+
+_Cycle = AsgiCycle | DirectCycle
 
 # Where the arriving message stands: nothing yet, only blank lines, in its head, in its body.
 IDLE, BLANK, HEAD, BODY = range(4)
@@ -43,43 +44,51 @@ class _BodyOnly:
         self._begun = True
 
 
-class HeadProtocol(HttpToolsProtocol):
+class HeadProtocol(asyncio.Protocol):
     """The parser's callbacks; each raises `Refused` to stop the parse.
 
     INVARIANT: a call starts only when its whole head passed every check, and reads just the body that the
     head framed.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        assert isinstance(config, FrontConfig)
-        self._front_config = config
-        self._limits = limits = config.limits
+    transport: asyncio.Transport
+    flow: Flow
+
+    def __init__(self, state: FrontState, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.state = state
+        self.parser: Any = httptools.HttpRequestParser(self)
+        self.headers: list[Line] = []
+        self.url = b""
+        self.cycle: _Cycle | None = None
+        self.pipeline: deque[_Cycle] = deque()  # the next to run is at the left
+        self._limits = limits = state.limits
         self._max_headers = limits.max_headers
         self._room = limits.max_head_bytes  # the longest read to parse in one piece; -1 once over
         self._stage = IDLE
         self._message = 0  # how many messages have begun
         self._hosts = 0
+        self._length = -1  # the declared length; -1: none
+        self._expects_100 = False
         self._chunked = False
         self._upgrade = False
         self._body_bytes = 0
-        self._newest: FrontCycle | None = None
-        self._newest_keeps = True  # whether `_newest` would keep the connection, had it arrived whole
-        self._running: RequestResponseCycle | None = None
+        self._newest_keeps = True  # whether the newest call would keep the connection, had it arrived whole
+        self._running: _Cycle | None = None
+
+    def on_response_complete(self) -> None:
+        """Go on behind an answer that is written; the connection's business."""
+        raise NotImplementedError
 
     def on_message_begin(self) -> None:
         """Start a head."""
-        if self._newest is not None and not self._newest.keep_alive:
+        cycle = self.cycle
+        if cycle is not None and not cycle.keep_alive:
             raise Refused(0)  # the request before this one ends the connection
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
+        self._expects_100 = False
+        self._length = -1
         self._stage = HEAD
         self._message += 1
         self._hosts = 0
@@ -107,8 +116,10 @@ class HeadProtocol(HttpToolsProtocol):
     def _watched(self, name: bytes, value: bytes) -> None:
         if name == b"host":
             self._hosts += 1
+        elif name == b"content-length":
+            self._length = int(value) if value.isdigit() and len(value) < 20 else -1
         elif name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
+            self._expects_100 = value.lower() == b"100-continue"
         elif name == b"upgrade":
             self._upgrade = True
         elif value.strip().lower() == b"chunked":
@@ -122,7 +133,8 @@ class HeadProtocol(HttpToolsProtocol):
 
         llhttp itself refuses a repeated or malformed Content-Length and one beside a Transfer-Encoding.
         """
-        version, url = self.parser.get_http_version(), self.url
+        parser, url = self.parser, self.url
+        version = parser.get_http_version()
         if version == "1.1":
             # SECURITY: with two Hosts, two readers of one request can see two different sites.
             if self._hosts != 1:
@@ -130,20 +142,52 @@ class HeadProtocol(HttpToolsProtocol):
         elif version == "1.0":
             if self._hosts > 1 or self._chunked:
                 raise Refused(400)
-            self.expect_100_continue = False
+            self._expects_100 = False
         else:
             raise Refused(505)
         # A path of this server and nothing else: no proxying, no authority that could differ from Host.
         if not url.startswith(b"/") or b"#" in url:
             raise Refused(400)
+        self._room = self._limits.max_head_bytes
+        self._stage = BODY
+        self._body_bytes = 0
+        self._upgrade = self._upgrade and parser.should_upgrade()
+        keep_alive = version == "1.1" and not self._upgrade and parser.should_keep_alive()
+        direct = self.state.direct
+        cycle: _Cycle
+        if (
+            direct is not None
+            and url == direct.target
+            and keep_alive
+            and 0 < self._length <= direct.max_body_bytes
+            and not self._expects_100
+            and parser.get_method() == b"POST"
+        ):
+            # It is complete in memory before it begins, so it begins only then.
+            cycle = DirectCycle(self, self.headers, keep_alive=True)
+        else:
+            scope = self._scope(version, url)
+            cycle = AsgiCycle(self, scope, keep_alive=keep_alive, expects_100=self._expects_100)
+        before, self.cycle = self.cycle, cycle
+        if before is None or before.response_complete:
+            if type(cycle) is AsgiCycle:
+                self._start(cycle)
+            return
+        self.flow.pause_reading()
+        self.pipeline.append(cycle)
+        # SECURITY: one read can hold thousands of tiny requests, and each costs kilobytes while it waits.
+        if len(self.pipeline) > _MAX_PIPELINED:
+            raise Refused(503)
+
+    def _scope(self, version: str, url: bytes) -> Scope:
         path, _, query = url.partition(b"?")
         text = path.decode("ascii")
-        self.scope = {
+        return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": version,
-            "server": self.server,
-            "client": self.client,
+            "server": self.transport.get_extra_info("sockname"),
+            "client": self.transport.get_extra_info("peername"),
             "scheme": "http",
             "method": self.parser.get_method().decode("ascii"),
             "root_path": "",
@@ -153,11 +197,6 @@ class HeadProtocol(HttpToolsProtocol):
             "headers": self.headers,
             "state": {},
         }
-        self._room = self._limits.max_head_bytes
-        self._stage = BODY
-        self._body_bytes = 0
-        self._upgrade = self._upgrade and self.parser.should_upgrade()
-        self._begin(keep_alive=version == "1.1" and not self._upgrade and self.parser.should_keep_alive())
 
     def ignore_upgrade(self) -> None:
         """Serve a request that asks for an upgrade as if it did not, as the last of its connection.
@@ -169,46 +208,24 @@ class HeadProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(_BodyOnly(self))
         self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
 
-    def _begin(self, *, keep_alive: bool) -> None:
-        """Start the call, or queue it behind the one that runs."""
-        cycle = FrontCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
-        before = self._newest
-        self.cycle = self._newest = cycle
-        if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
-            return
-        self.flow.pause_reading()
-        self.pipeline.appendleft((cycle, self.app))
-        # SECURITY: one read can hold thousands of tiny requests, and each costs kilobytes while it waits.
-        if len(self.pipeline) > _MAX_PIPELINED:
-            raise Refused(503)
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start(self, cycle: _Cycle) -> None:
+        """Begin a call whose turn it is."""
         self._running = cycle
-        task = self.loop.create_task(cycle.run_asgi(app))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        state = self.state
+        if type(cycle) is DirectCycle:
+            assert state.direct is not None
+            task = self.loop.create_task(cycle.run(state.direct))
+        else:
+            assert type(cycle) is AsgiCycle
+            task = self.loop.create_task(cycle.run(state.app))
+        state.tasks.add(task)
+        task.add_done_callback(state.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its call."""
-        cycle = self.cycle
+        assert self.cycle is not None
         self._body_bytes += len(body)
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        cycle.message_event.set()
+        self.cycle.feed(body)
 
     def on_message_complete(self) -> None:
         """Tell the call that its body is whole."""
@@ -216,8 +233,10 @@ class HeadProtocol(HttpToolsProtocol):
             return  # it is not: `ignore_upgrade` follows
         self._stage = IDLE
         cycle = self.cycle
-        cycle.more_body = False
-        cycle.message_event.set()
+        assert cycle is not None
+        cycle.whole()
         if cycle.transport is not self.transport and not cycle.response_started:
             cycle.keep_alive = self._newest_keeps
             cycle.transport = self.transport
+        if type(cycle) is DirectCycle and not self.pipeline:
+            self._start(cycle)

@@ -1,21 +1,23 @@
-"""What one client of the HTTP server may cost, how it is refused, and uvicorn's settings for that.
+"""What one client of the HTTP server may cost, how it is refused, and what its connections share.
 
-Knows limits and the bytes of refusals; must not know connections, parsers or the application.
+Knows limits and the bytes of refusals; must not know sockets, parsers or what the application does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
-import uvicorn
 
 from airlock.edge.asgi import App
 
-__all__ = ["REFUSALS", "FrontConfig", "FrontLimits", "Refused"]
+__all__ = ["REFUSALS", "Answering", "Direct", "FrontLimits", "FrontState", "Line", "Refused"]
+
+Line = tuple[bytes, bytes]
+Answering = Callable[[list[Line], bytes], Coroutine[Any, Any, tuple[int, bytes]]]
 
 _CROWDED_EVERY_S = 60.0
 
@@ -61,29 +63,31 @@ REFUSALS = {
 }
 
 
-class FrontConfig(uvicorn.Config):
-    """uvicorn's settings with our limits beside them; every connection is made from this object."""
+class Direct(msgspec.Struct, frozen=True):
+    """A route that needs no ASGI: POSTs to exactly `target` whose declared body is at most `max_body_bytes`.
+
+    `answer` takes the header lines and the whole body, and gives a status and a JSON body. It never raises for
+    anything a client does. `also` is the header line that an answer of some status carries. Every other request,
+    to the same target too, goes to the ASGI application.
+    """
+
+    target: bytes
+    max_body_bytes: int
+    answer: Answering
+    also: Mapping[int, Line] = {}
+
+
+class FrontState:
+    """What the connections of one server share; every connection is made from this object."""
 
     def __init__(
-        self, app: App, protocol: type[asyncio.Protocol], limits: FrontLimits, say: Callable[[str], None]
+        self, app: App, limits: FrontLimits, say: Callable[[str], None], direct: Direct | None = None
     ) -> None:
-        super().__init__(
-            app,
-            http=protocol,
-            loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
-            ws="none",
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",  # what goes wrong in the application, the application tells
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            workers=1,
-            backlog=2048,
-        )
+        self.app = app
         self.limits = limits
+        self.direct = direct
+        self.connections: set[Any] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
         self._say = say
         self._quiet_until = -math.inf
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["Headers"]
+__all__ = ["Headers", "declared_length"]
 
 _NONE: frozenset[bytes] = frozenset()
 
@@ -27,3 +27,9 @@ class Headers:
             self.doubled = frozenset(
                 name for name, count in Counter(name for name, _ in lines).items() if count > 1
             )
+
+
+def declared_length(lines: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """Return the value of the first Content-Length, None when there is none that is a number."""
+    value = next((value for name, value in lines if name == b"content-length"), b"")
+    return int(value) if value.isdigit() and len(value) < 20 else None

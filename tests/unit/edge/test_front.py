@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from uvicorn.server import ServerState
 
 from airlock.edge.asgi import respond
 from airlock.edge.front import FrontProtocol
-from airlock.edge.frontlimits import REFUSALS, FrontConfig, FrontLimits
+from airlock.edge.frontlimits import REFUSALS, FrontLimits, FrontState
 
 GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -100,10 +99,8 @@ class Front:
         self.said: list[str] = []
         self.release = asyncio.Event()
         self.release.set()
-        config = FrontConfig(self.app, FrontProtocol, limits, self.said.append)
-        config.load()
-        self.state = ServerState()
-        self.protocol = FrontProtocol(config, self.state, {}, self.clock)  # type: ignore[arg-type]
+        self.state = FrontState(self.app, limits, self.said.append)
+        self.protocol = FrontProtocol(self.state, self.clock)  # type: ignore[arg-type]
         self.protocol.connection_made(self.wire)
 
     async def app(self, scope, receive, send):
@@ -237,7 +234,7 @@ async def test_a_body_refused_after_its_answer_began_ends_the_connection_without
 
     for begun in (True, False):
         front = Front()
-        front.protocol.app = app
+        front.state.app = app
         front.protocol.data_received(
             b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
         )
@@ -287,7 +284,6 @@ async def test_a_refusal_never_carries_bytes_of_the_request():
 
 async def test_crowding_is_told_once_a_minute():
     front = Front()
-    config = front.protocol._front_config
     for now in (0.0, 1.0, 59.9, 60.0, 61.0, 130.0):
-        config.crowded(now)
+        front.state.crowded(now)
     assert front.said == ["all 1024 connections are taken; closing new ones"] * 3

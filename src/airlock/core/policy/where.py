@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from airlock.core.policy.model import Equals, FullMatch, Matcher, OneOf, Scalar, ToolPolicy
+from airlock.core.text.cut import cut
 
 __all__ = ["MAX_REGEX_CHARS", "MAX_REPEAT", "Unfit", "compile_regex", "violation"]
 
@@ -26,11 +27,13 @@ MAX_REPEAT = 1000
 _NULL = "null"
 _JSON_OPENERS = ("[", "{")
 
-# What a counted repeat cannot be inside of, then the repeat itself.
-_REPEAT = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\[xpP]\{[^}]*\}|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\{([0-9]+)(?:,([0-9]*))?\}",
+# What RE2 reads without a complaint and otherwise than it looks, after all that such a thing cannot be inside of.
+_MISREAD = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\[xpP]\{[^}]*\}|(?P<reference>\\[1-7][0-7](?![0-7]))|\\."
+    r"|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\{(?P<low>[0-9]+)(?:,(?P<high>[0-9]*))?\}",
     re.DOTALL,
 )
+_PROBLEM_CHARS = 120
 
 _HINTS = (
     ("operator: (?=", "RE2 has no look-around"),
@@ -45,8 +48,9 @@ _HINTS = (
     (r"sequence: \U", r"RE2 writes \x{41}"),
     (r"sequence: \N", r"RE2 writes \x{41}"),
     ("repetition size", f"a counted repeat is at most {MAX_REPEAT}, and nested ones multiply"),
-    ("bad repetition operator", "RE2 has no possessive repeats"),
-    (r"sequence: \1", "RE2 has no backreferences"),
+    ("bad repetition operator", "RE2 has neither possessive nor doubled repeats"),
+    ("pattern too large", "make its counts smaller"),
+    *((rf"sequence: \{digit}", "RE2 has no backreferences") for digit in "123456789gk"),
 )
 
 
@@ -77,17 +81,26 @@ def compile_regex(pattern: str) -> FullMatch | Unfit:
     except re2.error as error:
         problem = error.args[0].decode("utf-8", "replace")
         hint = next((advice for sign, advice in _HINTS if sign in problem), "")
-        return Unfit(f"not a pattern RE2 reads: {problem}", hint)
-    # RE2 itself refuses counts over 1000, but reads absurd ones, such as {01001}, as literal text.
-    for found in _REPEAT.finditer(pattern):
-        if any(count and _over_limit(count) for count in found.groups()):
-            return Unfit(f"counted repeat over {MAX_REPEAT}")
-    return FullMatch(pattern, compiled)
+        return Unfit(f"not a pattern RE2 reads: {cut(problem, _PROBLEM_CHARS, '...')}", hint)
+    return _misread(pattern) or FullMatch(pattern, compiled)
 
 
-def _over_limit(digits: str) -> bool:
-    significant = digits.lstrip("0")
-    return len(significant) > 4 or int(significant or "0") > MAX_REPEAT
+def _misread(pattern: str) -> Unfit | None:
+    r"""Find what RE2 takes for plain text where a reader sees a count or a backreference; `a{,3}` is documented."""
+    for found in _MISREAD.finditer(pattern):
+        if found["reference"]:
+            return Unfit(
+                f"{found['reference']} is a character in octal to RE2, which has no backreferences",
+                r"to mean the character, write \x{..}",
+            )
+        for count in (found["low"], found["high"]):
+            if not count:
+                continue
+            if count[0] == "0" and count != "0":
+                return Unfit("counted repeat with a leading zero", "RE2 takes it for plain text")
+            if len(count) > len(str(MAX_REPEAT)) or int(count) > MAX_REPEAT:
+                return Unfit(f"counted repeat over {MAX_REPEAT}")
+    return None
 
 
 def violation(tool: ToolPolicy, arguments: Mapping[str, object], environment: str) -> str | None:

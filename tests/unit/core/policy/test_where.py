@@ -235,7 +235,12 @@ REFUSED = {
     "look-behind": "(?<=a)b",
     "negative look-behind": "(?<!a)b",
     "backreference": r"(a)\1",
+    "backreference of two digits": "(a)" * 12 + r"\12",
+    "backreference before a digit": r"(a)\108",
+    "numbered backreference by name": r"(a)\g<1>",
     "named backreference": "(?P<n>a)(?P=n)",
+    "named backreference of another kind": r"(?<n>a)\k<n>",
+    "conditional": "(a)?(?(1)b|c)",
     "possessive star": "a*+",
     "possessive plus": "a++",
     "possessive question mark": "a?+",
@@ -250,11 +255,19 @@ REFUSED = {
     "comment": "(?#note)a",
     "ascii flag": "(?a)a",
     "unicode flag": "(?u)a",
+    "locale flag": "(?L)a",
+    "verbose among others": "(?ix)a",
+    "verbose taken back": "(?i-x)a",
+    "doubled count": "a{2}{3}",
     "count over 1000": "a{1001}",
     "open count over 1000": "a{1001,}",
     "count range over 1000": "a{1,1001}",
     "nested counts": "(a{100}){11}",
     "deeply nested counts": "((a{10}){10}){11}",
+    "nested open counts": "(a{2,}){501}",
+    "count of zeros": "a{00}",
+    "small count with a leading zero": "a{1,03}",
+    "nested counts behind a leading zero": "(a{0100}){11}",
     "count with a leading zero": "a{01001}",
     "count range with a leading zero": "a{1,01001}",
     "count beyond all reading": "a{99999999999}",
@@ -282,16 +295,34 @@ def test_a_refusal_says_what_to_write_instead():
         r"(a)\1": "backreferences",
         "(?P<n>a)(?P=n)": "backreferences",
         "a*+": "possessive",
+        "a{007}": "plain text",
+        r"(a)\12": r"\x{..}",
+        r"(a)\g<1>": "backreferences",
+        r"\pL{1000}": "smaller",
     }.items():
         found = compile_regex(pattern)
         assert isinstance(found, Unfit)
         assert advice in found.hint
 
 
+def test_a_refusal_does_not_repeat_a_long_pattern():
+    found = compile_regex("(" + "a" * 10_000)
+    assert isinstance(found, Unfit)
+    assert len(found.problem) < 200
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
         "a{1000}",
+        "a{0}",
+        "a{0,3}",
+        r"\123",
+        r"\012",
+        r"\0",
+        r"[\12]",
+        r"\\12",
+        r"\Q\12\E",
         "(a{100}){10}",
         "(?:a{500}b{500})",
         "(?i)a",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from airlock.core.action import Action
 from airlock.core.approval import prompt, ticket
 from airlock.core.policy.model import Policy
@@ -16,15 +18,23 @@ from airlock.core.text.safe import one_line
 from airlock.gateway import meta, results
 from airlock.gateway.gate import Gate
 
-__all__ = ["question"]
+__all__ = ["Asked", "question"]
 
 _DECISION_KEYS = (meta.VERDICT, meta.RULE_ID, meta.DRY_RUN)
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A question: what its ticket binds, its text, and the result that carries it to the agent."""
+
+    claims: ticket.Claims
+    message: str
+    result: dict[str, object]
+
+
 def question(
     gate: Gate, policy: Policy, action: Action, principal: Principal, preview: dict[str, object] | None
-) -> dict[str, object]:
-    """Issue a ticket for `action` and return the prompt result. `preview`: the shaped result of the dry run."""
+) -> Asked:
+    """Issue a ticket for `action` and make the prompt. `preview`: the shaped result of the dry run."""
     key = gate.ids.hex(16)
     claims = ticket.Claims(
         p=principal.name,
@@ -57,9 +67,10 @@ def question(
             carried[meta.SUSPICIOUS] = _texts_of(carried[meta.SUSPICIOUS], "excerpt", redact)
         blocks = _texts_of(content, "text", redact)
     title = f"Execute {one_line(action.name)} in {one_line(action.environment)}?"
-    return results.prompted(
+    result = results.prompted(
         message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks
     )
+    return Asked(claims, message, result)
 
 
 def _texts_of(blocks: object, member: str, redact: Callable[[str], str]) -> list[object]:

@@ -16,7 +16,7 @@ from airlock.core.redact.values import clean, mask, masked_by_key, scrub
 from airlock.core.text.cut import cut
 from airlock.core.text.safe import SafeText, one_line, safe
 
-__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text", "redactor"]
+__all__ = ["PREVIEW_CHARS", "compose", "instruction", "preview_text", "redactor", "without_instruction"]
 
 PREVIEW_CHARS: Final = 2000
 """The most characters of a preview that are shown, its cut note included."""
@@ -32,9 +32,20 @@ _INSTRUCTIONS: Final = {
 }
 
 
-def instruction(mode: str) -> str:
-    """Return the sentence that says where the yes is given. An unknown mode reads as `oob`."""
+def instruction(mode: str | None) -> str:
+    """Return the sentence that says where the yes is given. A missing or unknown mode reads as `oob`."""
     return _INSTRUCTIONS[Mode.INBAND if mode == Mode.INBAND else Mode.OOB]
+
+
+def without_instruction(text: str, mode: str | None) -> str:
+    """Return a prompt made for `mode` without the sentence that says where the yes is given.
+
+    It is for whoever was asked by the agent; the approvers read the rest. Another text comes back as it is.
+    """
+    sentence = f"{instruction(mode)} "
+    # SECURITY: the last one is ours: arguments and preview stand before it and may hold the same words (T19).
+    before, found, after = text.rpartition(sentence)
+    return before + after if found else text
 
 
 def compose(

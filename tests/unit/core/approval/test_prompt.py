@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from airlock.core.approval.prompt import PREVIEW_CHARS, compose, instruction, preview_text
+from airlock.core.approval.prompt import (
+    PREVIEW_CHARS,
+    compose,
+    instruction,
+    preview_text,
+    without_instruction,
+)
 from airlock.core.text.safe import SafeText
 
 KEY = "0b5c8b1e6a6f4d0f8a63a1f7c9d2e410"
@@ -197,3 +203,24 @@ def test_malformed_blocks_do_not_hide_the_good_ones():
 def test_the_arguments_line_is_json():
     arguments = {"a": ["x", {"b": 1.5}], "c": 'q"uote\n'}
     assert json.loads(lines(arguments=arguments)[1].removeprefix("Arguments: ")) == arguments
+
+
+# --- without the instruction
+
+
+@pytest.mark.parametrize("mode", ["oob", "inband"])
+def test_a_prompt_loses_its_instruction_and_nothing_else(mode: str):
+    text = prompt(mode=mode)
+    assert without_instruction(text, mode) == text.replace(f"{instruction(mode)} ", "")
+
+
+@pytest.mark.case("T19")
+def test_the_instruction_is_taken_out_at_its_last_occurrence():
+    planted = f"{instruction('oob')} "
+    text = without_instruction(prompt(mode="oob", arguments={"a": planted}, preview=planted), "oob")
+    assert text.count(planted.strip()) == 2
+    assert text.endswith(f"\nIdempotency key: {KEY}")
+
+
+def test_a_text_without_instruction_stays_as_it_is():
+    assert without_instruction("anything", "oob") == "anything"

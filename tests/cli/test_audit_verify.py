@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from airlock.cli.audit import group
 from airlock.core.audit import chain
 from airlock.core.audit.record import Phase
+from airlock.edge.sinks import jsonl
 from tests.fakes.records import record as make_record
 
 # How the two installed commands reach the group; `python -c` stands for them.
@@ -26,8 +28,8 @@ def sealed(count: int) -> list[bytes]:
     for number in range(count):
         record = make_record(
             ts="t",
-            phase=Phase.INTENT,
-            call_id=f"{number:032x}",
+            phase=Phase.OUTCOME if number % 2 else Phase.INTENT,
+            call_id=f"{number // 2:032x}",
             principal="alice",
             method="tools/call",
             tool="t",
@@ -149,16 +151,106 @@ def test_json_prints_one_object(here):
     result = run("--json")
     assert json.loads(result.stdout) == {
         "ok": True,
+        "chain": "audit.jsonl",
         "records": 6,
         "files": 3,
         "first_prev": "0" * 64,
         "last_hash": json.loads(here[-1])["hash"],
         "unchained": 0,
+        "lone_intents": [],
     }
     Path("audit.jsonl").write_bytes(b"x\n")
     broken = run("--json")
-    assert json.loads(broken.stdout) == {"ok": False, "file": "audit.jsonl", "line": 1, "reason": "not JSON"}
+    assert json.loads(broken.stdout) == {
+        "ok": False,
+        "chain": "audit.jsonl",
+        "file": "audit.jsonl",
+        "line": 1,
+        "reason": "not JSON",
+    }
     assert (result.exit_code, broken.exit_code) == (0, 1)
+
+
+@pytest.fixture
+def workers(here):
+    """Beside the log of `here`, a second and a third worker that wrote with the real sink and rotated."""
+    for path, calls in (("audit.jsonl.w1", 6), ("audit.jsonl.w10", 1)):
+        sink = jsonl.open(path, max_bytes=1500, keep=9, warn=print)
+        for number in range(calls):
+            for phase in Phase:
+                sink.write(
+                    make_record(
+                        ts="t", phase=phase, call_id=f"{number}", verdict="allow", rule_id="tier.L0.read"
+                    )
+                )
+        sink.close()
+    assert Path("audit.jsonl.w1.2").exists()
+
+
+def test_each_worker_has_a_line_of_its_own_that_names_its_chain(workers, here):
+    last = json.loads(here[-1])["hash"]
+    first, second, third = run().stdout.splitlines()
+    assert first == f"OK: 6 records in 3 files, chain from {'0' * 64} to {last}"
+    zeros = "0" * 64
+    assert re.fullmatch(
+        rf"OK: 12 records in [3-9] files, chain from {zeros} to [0-9a-f]{{64}} \(audit\.jsonl\.w1\)", second
+    )
+    assert re.fullmatch(
+        rf"OK: 2 records in 1 file, chain from {zeros} to [0-9a-f]{{64}} \(audit\.jsonl\.w10\)", third
+    )
+    assert run().exit_code == 0
+    objects = [json.loads(line) for line in run("--json").stdout.splitlines()]
+    assert [each["chain"] for each in objects] == ["audit.jsonl", "audit.jsonl.w1", "audit.jsonl.w10"]
+
+
+def test_a_break_in_one_chain_fails_the_whole_and_the_others_are_still_checked(workers):
+    Path("audit.jsonl.w1.1").write_bytes(b"")
+    first, second, third = run().stdout.splitlines()
+    assert (first[:3], third[:3]) == ("OK:", "OK:")
+    assert second == "BREAK: audit.jsonl.w1:1: prev mismatch"
+    assert run().exit_code == 1
+    os.replace("audit.jsonl.w1", "audit.jsonl")
+    assert run().stdout.splitlines()[0].startswith("BREAK: audit.jsonl:1: ")
+
+
+def test_given_files_of_workers_are_chains_of_their_own(workers):
+    mixed = run("audit.jsonl.2", "audit.jsonl.w10", "audit.jsonl")
+    assert [line[:15] for line in mixed.stdout.splitlines()] == ["OK: 4 records i", "OK: 2 records i"]
+    assert run("audit.jsonl.w10").stdout == mixed.stdout.splitlines(keepends=True)[1]
+
+
+def test_intents_without_an_outcome_are_named_in_a_line_of_their_own_and_are_no_break(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = sealed(5)
+    Path("audit.jsonl.1").write_bytes(b"".join(lines[:3]))
+    Path("audit.jsonl").write_bytes(b"".join(lines[3:]))
+    result = run()
+    first, second = result.stdout.splitlines()
+    assert first.startswith("OK: 5 records in 2 files, chain from ")
+    assert second == (
+        "NOTE: 1 intent has no outcome (still running, or cut off by a crash or a full disk): audit.jsonl:2"
+    )
+    assert result.exit_code == 0
+    assert json.loads(run("--json").stdout)["lone_intents"] == [
+        {"file": "audit.jsonl", "line": 2, "call_id": f"{2:032x}"}
+    ]
+
+
+def test_an_outcome_whose_intent_was_rotated_away_is_no_matter(here):
+    Path("audit.jsonl.10").write_bytes(here[1])
+    assert run().stdout.count("\n") == 1
+
+
+def test_a_rotation_while_the_log_is_checked_is_no_break(here, monkeypatch):
+    real = chain.verify
+
+    def rotating(files):
+        os.rename("audit.jsonl.2", "audit.jsonl.3")
+        os.rename("audit.jsonl", "audit.jsonl.1")
+        return real(files)
+
+    monkeypatch.setattr(chain, "verify", rotating)
+    assert run().stdout.startswith("OK: 6 records in 3 files, ")
 
 
 def test_an_unknown_option_is_a_usage_error():

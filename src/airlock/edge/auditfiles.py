@@ -8,15 +8,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import msgspec
 
 from airlock.core.audit import chain
 
-__all__ = ["Tail", "log_files", "read_lines", "read_tail"]
+__all__ = ["Chain", "Tail", "chains", "lines", "log_files", "read_lines", "read_tail", "split"]
 
 _BLOCK = 64 * 1024
+_NUMBER = "[1-9][0-9]*"
+_WORKER = re.compile(rf"(.+\.w{_NUMBER})(?:\.{_NUMBER})?", re.ASCII | re.DOTALL)
+_UNNUMBERED = re.compile(rf"\.{_NUMBER}\Z", re.ASCII)
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -31,26 +35,69 @@ class Tail(msgspec.Struct, frozen=True):
     record: dict[str, object] | None
 
 
-def log_files(path: str) -> list[str]:
-    """List the files of the log `path` that exist, oldest first: `<path>.N` from the highest N, then `path`.
+class Chain(msgspec.Struct, frozen=True):
+    """The files of one chain, oldest first, and the name it goes by: its newest file's, without a number.
 
+    `worker` says that the log has it for one more worker, beside the chain of its own.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    worker: bool = False
+
+
+def chains(path: str) -> list[Chain]:
+    """List the chains of the log `path` that have files: its own first, then those of its workers in order.
+
+    SPEC: gateway.md 12.4: worker k > 0 writes `<path>.w<k>`; either rotates to `.N`, and the highest N is oldest.
     Raises OSError when the directory cannot be listed; one that does not exist holds no files.
     """
     directory, name = os.path.split(path)
-    rotated = re.compile(re.escape(name) + r"\.([1-9][0-9]*)", re.ASCII)
+    pattern = re.compile(re.escape(name) + rf"(?:\.w({_NUMBER}))?(?:\.({_NUMBER}))?", re.ASCII)
     try:
         names = os.listdir(directory or ".")
     except FileNotFoundError:
         return []
-    numbers = sorted((int(match[1]) for match in map(rotated.fullmatch, names) if match), reverse=True)
-    return [f"{path}.{number}" for number in numbers] + ([path] if name in names else [])
+    numbers: dict[int, list[int]] = {}
+    for match in filter(None, map(pattern.fullmatch, names)):
+        numbers.setdefault(int(match[1] or 0), []).append(int(match[2] or 0))
+    found = []
+    for worker in sorted(numbers):
+        live = f"{path}.w{worker}" if worker else path
+        oldest_first = sorted(numbers[worker], reverse=True)
+        files = tuple(f"{live}.{number}" if number else live for number in oldest_first)
+        found.append(Chain(live, files, worker > 0))
+    return found
+
+
+def log_files(path: str) -> list[str]:
+    """List the files of the log `path` itself, without its workers', oldest first. Raises as `chains`."""
+    return [file for each in chains(path) if each.name == path for file in each.files]
+
+
+def split(names: Iterable[str]) -> list[Chain]:
+    """Sort given files into chains: each worker's apart, all others are one. Their order stays as given."""
+    others: list[str] = []
+    workers: dict[str, list[str]] = {}
+    for name in names:
+        worker = _WORKER.fullmatch(name)
+        (others if worker is None else workers.setdefault(worker[1], [])).append(name)
+    found = [Chain(_UNNUMBERED.sub("", others[-1]), tuple(others))] if others else []
+    return found + [Chain(name, tuple(files), worker=True) for name, files in workers.items()]
 
 
 def read_lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, split on b"\\n" alone. Every OSError names the file."""
+    """Open a file and yield its lines. Every OSError names the file."""
+    with open(path, "rb") as file:
+        yield from lines(path, file)
+
+
+def lines(path: str, file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of an open file, split on b"\\n" alone. Every OSError names it as `path`."""
     try:
-        with open(path, "rb") as file:
-            yield from file
+        for line in file:
+            # A record may be seen half written; the rest of it is there by now, unless the line is torn.
+            yield line if line.endswith(b"\n") else line + file.readline()
     except OSError as exc:
         exc.filename = path
         raise

@@ -35,6 +35,7 @@ class JsonlSink:
         max_bytes: int,
         keep: int,
         warn: Callable[[str], None],
+        mirror: Callable[[bytes], None] | None,
     ) -> None:
         self._path = path
         self._fd = fd
@@ -44,6 +45,7 @@ class JsonlSink:
         self._max_bytes = max_bytes
         self._keep = keep
         self._warn = warn
+        self._mirror = mirror
         self._rotation_failed = False
         self._lock = threading.Lock()
 
@@ -55,16 +57,28 @@ class JsonlSink:
         with self._lock:
             if self._fd < 0:
                 raise OSError(errno.EBADF, "the audit file is closed", self._path)
-            data, digest = b"", self._prev
-            for record in records:
+            data, digest = chain.seal(records[0], self._prev)
+            for record in records[1:]:
                 line, digest = chain.seal(record, digest)
                 data += line
             if self._max_bytes and self._size + self._newline_owed + len(data) > self._max_bytes:
                 self._make_room(len(data))
+            if self._mirror is not None:
+                # SPEC: gateway.md 12.7: a row for the table also when the file refuses the line (T37).
+                for line in data[:-1].split(b"\n"):
+                    self._mirror(line)
             if self._newline_owed:
                 data = b"\n" + data
-            self._append(data)
-            self._size += len(data)
+            try:
+                written = os.write(self._fd, data)
+            except OSError:
+                self._failed()
+                raise
+            if written != len(data):
+                self._cut_back(written)
+                problem = f"only {written} of {len(data)} bytes written"
+                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({problem})", self._path)
+            self._size += written
             self._newline_owed = False
             self._prev = digest
 
@@ -75,18 +89,10 @@ class JsonlSink:
                 os.close(self._fd)
                 self._fd = -1
 
-    def _append(self, data: bytes) -> None:
-        try:
-            written = os.write(self._fd, data)
-        except OSError:
-            # A failing device may have taken some of it. A newline too many is only a blank line.
-            if os.fstat(self._fd).st_size != self._size:
-                self._newline_owed = True
-            raise
-        if written != len(data):
-            self._cut_back(written)
-            problem = f"only {written} of {len(data)} bytes written"
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({problem})", self._path)
+    def _failed(self) -> None:
+        """A failing device may have taken some of a write. A newline too many is only a blank line."""
+        if os.fstat(self._fd).st_size != self._size:
+            self._newline_owed = True
 
     def _cut_back(self, written: int) -> None:
         """Remove the `written` bytes of a short write, unless somebody appended behind them.
@@ -136,12 +142,18 @@ class JsonlSink:
 
 
 def open(  # noqa: A001 - the name that every sink module offers
-    path: str, *, max_bytes: int = 0, keep: int = 5, warn: Callable[[str], None]
+    path: str,
+    *,
+    max_bytes: int = 0,
+    keep: int = 5,
+    warn: Callable[[str], None],
+    mirror: Callable[[bytes], None] | None = None,
 ) -> JsonlSink:
     """Open the audit file `path`, settle what a crash left at its end, and find where its chain goes on.
 
     `max_bytes` is the size that no write may pass (0: no rotation), `keep` (at least 1) the number of rotated
-    files. `warn` takes one line of text. Raises OSError, with the system's words, when the file cannot be
+    files. `warn` takes one line of text. `mirror` gets every line, without its newline, before the file does; it
+    may not wait or raise. Raises OSError, with the system's words, when the file cannot be
     opened or read: a gateway without an audit must not start.
     """
     fd = os.open(path, _APPEND, 0o600)
@@ -156,7 +168,15 @@ def open(  # noqa: A001 - the name that every sink module offers
         os.close(fd)
         raise
     return JsonlSink(
-        path, fd, size=size, prev=prev, newline_owed=owed, max_bytes=max_bytes, keep=keep, warn=warn
+        path,
+        fd,
+        size=size,
+        prev=prev,
+        newline_owed=owed,
+        max_bytes=max_bytes,
+        keep=keep,
+        warn=warn,
+        mirror=mirror,
     )
 
 

@@ -22,8 +22,8 @@ from airlock.core.audit import record
 from airlock.core.rules import SENTENCES
 from airlock.edge import out
 from airlock.gateway import meta as meta_keys
-from airlock.gateway.settings import DIFFERENCES, NOT_BUILT
-from airlock.gateway.variables import BY_PROGRAM, UNREAD, VARIABLES
+from airlock.gateway.settings import DIFFERENCES
+from airlock.gateway.variables import BY_PROGRAM, VARIABLES
 
 __all__ = ["COMMANDS", "PAGES", "leaves", "main", "table"]
 
@@ -109,12 +109,7 @@ def _flag(param: click.Parameter) -> tuple[str, str, str, str]:
     if info["multiple"] if option else info["nargs"] != 1:
         kind += ", any number of times" if option else ", any number"
     metavar = f" {param.metavar}" if option and param.metavar else ""
-    # A flag that `--help` does not show is one of the published proxy's that is refused here.
-    says = (
-        "Refused: not there yet."
-        if isinstance(param, click.Option) and param.hidden
-        else info["help"] or "See above."
-    )
+    says = info["help"] or "See above."
     return f"`{name}{metavar}`", kind, default, says
 
 
@@ -135,7 +130,6 @@ def variables() -> str:
         (f"`{name}`", differing[name] if default == BY_PROGRAM else default, sentence)
         for name, default, sentence in VARIABLES
     ]
-    refused = [(f"`{name}`", what) for name, what in NOT_BUILT.items()]
     return f"""{_MADE}
 # Environment variables
 
@@ -143,16 +137,6 @@ An empty variable counts as unset. A value that is not valid stops the start wit
 No proxy variable (`HTTP_PROXY` and the like) is read.
 
 {table(("variable", "default", "what it does"), *rows)}
-## Refused
-
-The published proxy has these, this version does not have what they turn on. Setting one stops the start:
-silence would look like protection.
-
-{table(("variable", "what it would turn on"), *refused)}
-## Not looked at
-
-These belong to features that are not there yet and change nothing by themselves:
-{", ".join(f"`{name}`" for name in UNREAD)}.
 """
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from airlock.cli.gateway import mcp_airlock, serve_command
 from airlock.edge import httpd
+from airlock.edge.exporters import otlp
 from tests.fakes.processes import clean_env, run
 
 POLICY = "environment: prod\ntools:\n  read: {tiers: {prod: L0}}\n"
@@ -72,20 +73,45 @@ def test_a_bad_variable_is_one_line_and_status_1(
     refused(start(tmp_path, "--policy", str(policy), **env), 1, word)
 
 
-@pytest.mark.parametrize("name", ["AIRLOCK_JWKS_URL", "AIRLOCK_APPROVAL_WEBHOOK", "AIRLOCK_AUDIT_DSN", "AIRLOCK_PINS",
-                                  "AIRLOCK_OTEL_FILE"])  # fmt: skip
-def test_a_setting_that_is_not_built_is_refused_rather_than_ignored(
-    tmp_path: Path, policy: Path, name: str
+@pytest.mark.case("T50")
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [({"AIRLOCK_JWKS_URL": "ftp://u:hunter2@h/keys", "AIRLOCK_JWT_AUDIENCE": "a"}, ["AIRLOCK_JWKS_URL"]),
+     ({"AIRLOCK_AUDIT_DSN": "postgresql://u:hunter2@[h/db"}, ["AIRLOCK_AUDIT_DSN"]),
+     ({"AIRLOCK_PINS": "hunter2.json"}, ["hunter2.json", "No such file"]),
+     ({"AIRLOCK_OTEL_FILE": "missing/spans.jsonl"}, ["missing/spans.jsonl", "No such file"]),
+     ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318", "OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, ["OTEL", "TIMEOUT"]),
+     ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318", "OTEL_EXPORTER_OTLP_COMPRESSION": "br"}, ["OTEL", "COMPRESSION"])],
+    ids=["jwks", "audit dsn", "pins", "span file", "timeout", "compression"],
+)  # fmt: skip
+def test_a_setting_that_cannot_work_stops_the_start_with_one_line_and_nothing_listens(
+    tmp_path: Path, policy: Path, env: dict[str, str], words: list[str]
 ) -> None:
-    done = start(tmp_path, "--policy", str(policy), **{name: "https://hooks.example/T0/secret-path"})
-    refused(done, 1, name)
-    assert "secret-path" not in done.stderr
+    done = start(tmp_path, "--policy", str(policy), **env)
+    refused(done, 1, *words)
+    assert "hunter2@" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "word"),
+    [
+        (["--workers", "2"], {}, "AIRLOCK_STORE_DSN"),
+        (["--workers", "2"], {"AIRLOCK_STORE_DSN": "sqlite:///s.db"}, "AIRLOCK_SECRET"),
+        (["--workers", "2"], {"AIRLOCK_STORE_DSN": "memory://", "AIRLOCK_SECRET": "s" * 32}, "memory"),
+    ],
+)
+def test_workers_that_would_not_know_of_each_other_are_refused(
+    tmp_path: Path, policy: Path, flags: list[str], env: dict[str, str], word: str
+) -> None:
+    done = start(tmp_path, "--policy", str(policy), *flags, **env)
+    assert done.returncode == 1
+    assert word in done.stderr.splitlines()[-1]
     assert not (tmp_path / "audit.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("dsn", "word"),
-    [("postgresql://u:hunter2@h/db", "Postgres"), ("redis://hunter2", "sqlite"), ("sqlite:hunter2", "sqlite:///"),
+    [("postgresql://u:hunter2@[h/db", "parse"), ("redis://hunter2", "sqlite"), ("sqlite:hunter2", "sqlite:///"),
      ("hunter2", "sqlite")],
 )  # fmt: skip
 def test_a_store_that_cannot_be_is_one_line_that_quotes_nothing_of_it(
@@ -191,8 +217,7 @@ def test_a_taken_port_stops_the_start(tmp_path: Path, policy: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [("--port", "99999"), ("--port", "x"), ("--audit-keep", "0"), ("--audit-max-bytes", "-1"), ("--nope",),
-     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "dual"), ("--pins", "p.json"),
-     ("--otel-file", "s.jsonl")],
+     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "dual"), ("--workers", "0")],
 )  # fmt: skip
 def test_a_bad_flag_is_a_usage_error(tmp_path: Path, policy: Path, flags: tuple[str, ...]) -> None:
     done = start(tmp_path, "--policy", str(policy), *flags)
@@ -208,6 +233,9 @@ WARNINGS = [
     ({"AIRLOCK_TRUST_PRINCIPAL_HEADER": "1"}, "trusted on the header alone"),
     ({"AIRLOCK_STORE_DSN": "sqlite:///s.db"}, "without AIRLOCK_SECRET"),
     ({"AIRLOCK_SECRET": "s" * 32}, "without AIRLOCK_STORE_DSN"),
+    ({"AIRLOCK_JWKS_URL": "https://id.example/keys"}, "without AIRLOCK_JWT_AUDIENCE"),
+    ({"AIRLOCK_APPROVAL_WEBHOOK": "https://hooks.example/x"}, "AIRLOCK_PUBLIC_URL"),
+    ({"AIRLOCK_APPROVAL_WEBHOOK": "hooks.example/x", "AIRLOCK_PUBLIC_URL": "https://g.example"}, "not an http(s) URL"),
     ({"AIRLOCK_TELEGRAM_CHAT": "-1"}, "AIRLOCK_TELEGRAM_CHAT"),
     ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, "OTLP"),
 ]
@@ -218,7 +246,9 @@ WARNINGS = [
 def test_strict_makes_each_warning_stop_the_start_with_nothing_created(
     tmp_path: Path, policy: Path, env: dict[str, str], words: str
 ) -> None:
-    done = start(tmp_path, "--policy", str(policy), "--strict", **env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(otlp, "exporter_available", lambda: False)
+        done = start(tmp_path, "--policy", str(policy), "--strict", **env)
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert lines[0].startswith("mcp-airlock: warning: ")

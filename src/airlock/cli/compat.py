@@ -1,7 +1,6 @@
-"""The three commands of the original by their own names, with its flags and exit statuses as far as they are built.
+"""The three commands of the original by their own names, with its flags and exit statuses.
 
-Knows names only; what they do is the `airlock` command's. Not there yet: `--pins` and `--otel-file` are refused,
-and `airlock-policy diff`, `airlock-policy pin` and `airlock-audit query` do not exist. Messages are our own words.
+Knows names only; what they do is the `airlock` command's. Messages are our own words.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ __all__ = ["EXITS", "SAME"]
 SAME: dict[str, str] = {
     "mcp-airlock": "airlock gateway serve",
     "airlock-policy lint": "airlock policy lint",
+    "airlock-policy diff": "airlock policy diff",
+    "airlock-policy pin": "airlock policy pin",
+    "airlock-audit query": "airlock audit query",
     "airlock-audit verify": "airlock audit verify",
 }
 """Compatible command to the command it is: the same statuses."""
@@ -24,7 +27,8 @@ EXITS: dict[str, tuple[tuple[str, str], ...]] = {
         (str(OK), "SIGTERM told it to stop; open calls were finished, or cancelled when they took too long."),
         (
             str(FAILED),
-            "It did not start: a variable, the policy, the audit file, the store, the key file or the address.",
+            "It did not start: a variable, the policy, the pins, the audit or span file, the store, the key file "
+            "or the address.",
         ),
         (str(USAGE), "A flag is wrong or missing."),
         (
@@ -42,9 +46,31 @@ EXITS: dict[str, tuple[tuple[str, str], ...]] = {
         (str(FAILED), "A finding is an `ERROR`. A file that cannot be read, or does not load, is one too."),
         (str(USAGE), "`FILE` is missing or a flag is unknown."),
     ),
+    "airlock policy diff": (
+        (str(OK), "No finding is an `ERROR`; `WARN` and `INFO` do not count."),
+        (
+            str(FAILED),
+            "A finding is an `ERROR`: the policy, the server's answer, the pins, or where they differ.",
+        ),
+        (str(USAGE), "`FILE` or `--upstream` is missing, or a flag is wrong."),
+    ),
+    "airlock policy pin": (
+        (str(OK), "The pins file was written; tools that could not be pinned are warned of."),
+        (str(FAILED), "The policy does not load, the server does not answer, or the file cannot be written."),
+        (str(USAGE), "`FILE` or `--upstream` is missing, or a flag is wrong."),
+    ),
+    "airlock audit query": (
+        (str(OK), "The log was read to its end, whether or not anything matched."),
+        (
+            str(FAILED),
+            "There is no log, a file cannot be read, the DSN is bad, Postgres failed, the postgres extra is "
+            "missing, or the result could not be written.",
+        ),
+        (str(USAGE), "A flag is unknown or makes no sense."),
+    ),
     "airlock audit verify": (
-        (str(OK), "The chain holds."),
-        (str(FAILED), "The chain breaks, a file cannot be read, or the result could not be written."),
+        (str(OK), "Every chain holds."),
+        (str(FAILED), "A chain breaks, a file cannot be read, or the result could not be written."),
         (str(USAGE), "A flag is unknown."),
     ),
 }

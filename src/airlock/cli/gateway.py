@@ -14,7 +14,7 @@ import click
 from airlock.edge import out
 from airlock.edge.httpurl import parse_target
 from airlock.edge.settings import Environment
-from airlock.gateway.settings import NOT_BUILT, Defaults, Flags
+from airlock.gateway.settings import Defaults, Flags
 
 __all__ = ["group", "mcp_airlock"]
 
@@ -44,8 +44,10 @@ def _flags(command: F) -> F:
         click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
         click.option("--front", type=click.Choice(["modern", "dual"]), default="modern", show_default=True,
                      help="Protocol eras of the front; dual is not there yet."),
-        click.option("--pins", hidden=True, metavar="PATH"),
-        click.option("--otel-file", hidden=True, metavar="PATH"),
+        click.option("--pins", metavar="PATH", help="Pins of tools; tools/list leaves out what changed since."),
+        click.option("--otel-file", metavar="PATH", help="Write each request's span to this file, as JSON Lines."),
+        click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
+                     help="Processes that share the port; more than one needs a shared store and a fixed secret."),
         click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Listen address."),
         click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True, metavar="N",
                      help="Listen port; 0 picks a free one."),
@@ -57,11 +59,6 @@ def _flags(command: F) -> F:
 def _serve(defaults: Defaults, **flags: object) -> None:
     if flags.pop("front") != "modern":
         raise click.BadParameter("--front dual is not there yet: this version serves 2026-07-28 only")
-    for flag, variable in (("pins", "AIRLOCK_PINS"), ("otel_file", "AIRLOCK_OTEL_FILE")):
-        if flags.pop(flag) is not None:
-            raise click.BadParameter(
-                f"--{flag.replace('_', '-')}: this version does not have {NOT_BUILT[variable]} yet"
-            )
 
     def command() -> int:
         from airlock.gateway.serve import serve

@@ -12,9 +12,9 @@ import click
 __all__ = ["main"]
 
 _GROUPS: dict[str, tuple[str, str]] = {
-    "audit": ("airlock.cli.audit", "Check the audit log."),
+    "audit": ("airlock.cli.audit", "Read and check the audit log."),
     "gateway": ("airlock.cli.gateway", "The governing MCP proxy."),
-    "policy": ("airlock.cli.policy", "Check policy files."),
+    "policy": ("airlock.cli.policy", "Check policy files, and compare them with a server."),
 }
 
 

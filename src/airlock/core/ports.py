@@ -32,6 +32,10 @@ class Store(Protocol):
         """Tell whether `key` has a yes that is still good at `now`."""
         ...
 
+    async def standing(self, key: str, now: float) -> tuple[bool, bool]:
+        """Return what `burned(key)` and `approved(key, now)` would; a burned key's yes may be told as False."""
+        ...
+
     async def save_prompt(self, key: str, text: str, exp: float) -> None:
         """Keep the text a person is shown for `key` until `exp`."""
         ...
@@ -46,6 +50,15 @@ class Store(Protocol):
 
     async def reserve(self, principal: str, tool: str, n: int, ts: float, since: float, limit: int) -> bool:
         """Check and charge in one step: add `n` at `ts` unless the sum since `since` would pass `limit`."""
+        ...
+
+    async def burn_and_reserve(
+        self, key: str, exp: float, principal: str, tool: str, n: int, ts: float, since: float, limit: int
+    ) -> tuple[bool, bool]:
+        """`burn`, and if that was the first time `reserve`: (burned now, charged now).
+
+        A key stays burned when the charge is refused. When it raises, the key may be burned without a charge.
+        """
         ...
 
     async def give_back(self, principal: str, tool: str, n: int, ts: float) -> None:

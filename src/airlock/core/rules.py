@@ -26,6 +26,7 @@ class Rule(StrEnum):
     RADIUS_PER_PRINCIPAL = "blast_radius.per_principal"
     DRY_RUN_UNSUPPORTED = "dry_run.unsupported"
     CATALOG_UNAVAILABLE = "catalog.unavailable"
+    CATALOG_PIN_MISMATCH = "catalog.pin_mismatch"
     STORE_UNAVAILABLE = "store.unavailable"
     PRINCIPAL_MISSING = "principal.missing"
     PASSTHROUGH = "passthrough"
@@ -35,6 +36,7 @@ class Rule(StrEnum):
     MRTR_EXPIRED = "mrtr.expired"
     MRTR_MISMATCH = "mrtr.mismatch"
     MRTR_BAD_SIGNATURE = "mrtr.bad_signature"
+    MRTR_APPROVED_OOB = "mrtr.approved_oob"
     MRTR_UPSTREAM_INPUT_REQUIRED = "mrtr.upstream_input_required"
     REQUEST_TOO_LARGE = "request.too_large"
     UPSTREAM_TOO_LARGE = "upstream.too_large"
@@ -58,6 +60,7 @@ SENTENCES: dict[Rule, str] = {
     Rule.RADIUS_PER_PRINCIPAL: "The caller has used up its objects for this tool in the sliding window.",
     Rule.DRY_RUN_UNSUPPORTED: "A dry run is required and the tool does not declare `dry_run`.",
     Rule.CATALOG_UNAVAILABLE: "The tool's schema could not be fetched from the upstream.",
+    Rule.CATALOG_PIN_MISMATCH: "A listed tool is not what was pinned; it was left out of the listing.",
     Rule.STORE_UNAVAILABLE: "The state store did not answer.",
     Rule.PRINCIPAL_MISSING: "No principal could be established for the request.",
     Rule.PASSTHROUGH: "A `tools/list` or `server/discover` was forwarded.",
@@ -67,6 +70,7 @@ SENTENCES: dict[Rule, str] = {
     Rule.MRTR_EXPIRED: "The confirmation is past its time.",
     Rule.MRTR_MISMATCH: "The confirmation was issued for a different call.",
     Rule.MRTR_BAD_SIGNATURE: "The confirmation was not signed by this gateway.",
+    Rule.MRTR_APPROVED_OOB: "A person said yes through the approve link.",
     Rule.MRTR_UPSTREAM_INPUT_REQUIRED: "A gated tool asked a question of its own.",
     Rule.REQUEST_TOO_LARGE: "The request body is over the limit.",
     Rule.UPSTREAM_TOO_LARGE: "The upstream's answer is over the limit.",

@@ -29,7 +29,7 @@ class Entry(msgspec.Struct):
     """What the two records of one action have in common. The flow fills it as it learns.
 
     `detail_json` is canonical JSON text, `null` when there is nothing. `verdict` and `rule_id` are the
-    decision's; an outcome that differs names its own.
+    decision's; once the outcome is written they are the outcome's.
     """
 
     call_id: str
@@ -87,32 +87,29 @@ class Recorder:
         Raises OSError when the intent is not on file: the action must not happen.
         """
         self._sink.write(self._intent(entry))
-        return Open(self, entry, self._clock)
+        return Open(self, entry, self._clock.monotonic)
 
     def outcome(
         self,
         entry: Entry,
-        *,
-        verdict: str | None = None,
-        rule_id: str | None = None,
-        latency_ms: int | None = None,
-        upstream_status: int | None = None,
-        detail_json: str | None = None,
+        latency_ms: int | None,
+        upstream_status: int | None,
+        detail_json: str,
     ) -> None:
-        """Write an outcome; what is not given is as in `entry`. One that cannot be written is logged."""
+        """Write an outcome. One that cannot be written is logged."""
         try:
             self._sink.write(
                 Record(
                     self.stamp(),
                     Phase.OUTCOME,
                     entry.subject,
-                    entry.verdict if verdict is None else verdict,
-                    entry.rule_id if rule_id is None else rule_id,
+                    entry.verdict,
+                    entry.rule_id,
                     entry.tier,
                     entry.dry_run,
                     latency_ms,
                     upstream_status,
-                    entry.detail_json if detail_json is None else detail_json,
+                    detail_json,
                 )
             )
         except OSError as exc:
@@ -151,14 +148,14 @@ class Open:
     exception that left the block. The exception's text is not written, since nobody has redacted it.
     """
 
-    __slots__ = ("_clock", "_closed", "_entry", "_recorder", "_started")
+    __slots__ = ("_closed", "_entry", "_monotonic", "_recorder", "_started")
 
-    def __init__(self, recorder: Recorder, entry: Entry, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, entry: Entry, monotonic: Callable[[], float]) -> None:
         self._recorder = recorder
         self._entry = entry
-        self._clock = clock
+        self._monotonic = monotonic
         self._closed = False
-        self._started = clock.monotonic()
+        self._started = monotonic()
 
     @property
     def closed(self) -> bool:
@@ -168,7 +165,7 @@ class Open:
     @property
     def elapsed_ms(self) -> int:
         """Whole milliseconds since the intent was on file."""
-        return int((self._clock.monotonic() - self._started) * 1000)
+        return int((self._monotonic() - self._started) * 1000)
 
     def close(
         self,
@@ -186,13 +183,16 @@ class Open:
         if self._closed:
             raise RuntimeError("the outcome of this call was already written")
         self._closed = True
+        entry = self._entry
+        if verdict is not None:
+            entry.verdict = verdict
+        if rule_id is not None:
+            entry.rule_id = rule_id
         self._recorder.outcome(
-            self._entry,
-            verdict=verdict,
-            rule_id=rule_id,
-            latency_ms=self.elapsed_ms if latency_ms is None else latency_ms,
-            upstream_status=upstream_status,
-            detail_json=detail_json,
+            entry,
+            self.elapsed_ms if latency_ms is None else latency_ms,
+            upstream_status,
+            entry.detail_json if detail_json is None else detail_json,
         )
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The gateway's routes as one bare ASGI callable: `/mcp`, the probes, and 404 for the rest.
+"""The gateway's routes as one bare ASGI callable: `/mcp`, the probes, the approve page, and 404 for the rest.
 
 Knows the order of admission (gateway.md 2); what an admitted request means is `flow`'s and `listing`'s.
 """
@@ -15,10 +15,12 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge import trace as traces
 from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body, respond
-from airlock.edge.headers import Headers
-from airlock.edge.identity.resolve import Identity
+from airlock.edge.frontlimits import Direct, Line
+from airlock.edge.headers import Headers, declared_length
+from airlock.edge.identity.resolve import CHALLENGE, Identity
 from airlock.edge.trace import Trace
-from airlock.gateway import body, boundary, flow, listing
+from airlock.gateway import body, boundary, flow, listing, tracing
+from airlock.gateway.approve import PREFIX, ApprovePage
 from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.modern import headers
 from airlock.gateway.modern.admission import Refusal, Request, admit, missing_principal, oversized
@@ -39,8 +41,22 @@ class App:
     def __init__(self, gate: Gate, identity: Identity, max_request_bytes: int) -> None:
         self._gate = gate
         self._identity = identity
+        self._page = ApprovePage(
+            keys=gate.confirmations.keys,
+            store=gate.store,
+            recorder=gate.recorder,
+            clock=gate.clock,
+            ids=gate.ids,
+            log=gate.log,
+            who=identity.approver,
+        )
         self._max_request_bytes = max_request_bytes
         self._ping: asyncio.Task[None] | None = None
+
+    @property
+    def direct(self) -> Direct:
+        """The short way of the front to `answer`: for plain POSTs, which is what clients send."""
+        return Direct(b"/mcp", self._max_request_bytes, self.answer, {401: CHALLENGE})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route one request."""
@@ -51,6 +67,8 @@ class App:
             await self._mcp(scope, receive, send)
         elif path in {"/healthz", "/readyz"}:
             await self._probe(scope, send)
+        elif path.startswith(PREFIX):
+            await self._page(scope, receive, send)
         else:
             await respond(send, 404, b"not found\n", _TEXT)
 
@@ -58,40 +76,52 @@ class App:
         if scope["method"] != "POST":
             await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
-        lines = Headers(scope["headers"])
-        inbound = headers.read(lines)
+        lines: list[Line] = scope["headers"]
         # A1: the size, before anything else.
         raw: bytes | None
         try:
-            raw = await read_body(receive, self._max_request_bytes, inbound.content_length)
+            raw = await read_body(receive, self._max_request_bytes, declared_length(lines))
         except BodyTooLarge:
             raw = None
         except ClientGone:
             return
+        status, answer = await self.answer(lines, raw)
+        await respond(send, status, answer, headers=[CHALLENGE] if status == 401 else ())
+
+    async def answer(self, lines: list[Line], raw: bytes | None) -> tuple[int, bytes]:
+        """Answer one POST to `/mcp`, given its header lines and its body (None: over the limit). Never raises."""
         try:
-            answer = await self._answer(raw, inbound, lines)
+            answer = await self._answer(raw, Headers(lines))
         except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
             entry = recording.entry(self._gate.ids.hex(16))
             answer = boundary.broke(self._gate, entry, None, None, error)
-        await respond(send, answer.status, answer.body)
+        return answer.status, answer.body
 
-    async def _answer(self, raw: bytes | None, inbound: headers.Inbound, lines: Headers) -> Answer:
+    async def _answer(self, raw: bytes | None, lines: Headers) -> Answer:
         """A2 to A12, then the method. `raw` is None for a body over the limit."""
+        gate = self._gate
         if raw is None:
             return self._refused(oversized(self._max_request_bytes), None, None)
         # A2: who is asking; answered only at A12.
-        principal = self._identity.resolve(lines, self._gate.clock.now())
+        started = gate.clock.now()
+        found = self._identity.resolve(lines, started)
+        principal = found if found is None or isinstance(found, Principal) else await found
         # A3-A11
-        admitted = admit(raw, inbound)
-        if isinstance(admitted, Refusal):
+        admitted = admit(raw, headers.read(lines))
+        if type(admitted) is Refusal:
             return self._refused(admitted, principal, None)
-        trace = _trace(admitted, self._gate)
+        assert type(admitted) is Request
+        trace = _trace(admitted, gate, started)
         # A12
         if principal is None:
-            return self._refused(missing_principal(admitted), None, trace)
-        if admitted.method == "tools/call":
-            return await flow.tools_call(self._gate, admitted, principal, trace)
-        return await listing.passed(self._gate, admitted, principal, trace)
+            refusal = missing_principal(admitted)
+            answer = self._refused(refusal, None, trace)
+            if gate.tracer is not None:
+                tracing.note(gate, gate.tracer, admitted, trace, Verdict.DENY, refusal.rule)
+            return answer
+        if admitted.name is not None:
+            return await flow.tools_call(gate, admitted, principal, trace)
+        return await listing.passed(gate, admitted, principal, trace)
 
     def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
         """Record a refused request, without its arguments, and answer its JSON-RPC error."""
@@ -151,7 +181,7 @@ def _name(text: str | None) -> str | None:
     return None if clean is None else cut(clean, NAME_CHARS, "…[cut]")
 
 
-def _trace(request: Request, gate: Gate) -> Trace:
+def _trace(request: Request, gate: Gate, started: float) -> Trace:
     """SPEC: gateway.md 14: the header first, else strings of `_meta`."""
     inbound = request.inbound
     if inbound.traceparent is not None:
@@ -160,5 +190,6 @@ def _trace(request: Request, gate: Gate) -> Trace:
             inbound.traceparent.decode("latin-1"),
             None if state is None else state.decode("latin-1"),
             gate.ids,
+            started,
         )
-    return traces.begin(request.meta.get("traceparent"), request.meta.get("tracestate"), gate.ids)
+    return traces.begin(request.meta.get("traceparent"), request.meta.get("tracestate"), gate.ids, started)

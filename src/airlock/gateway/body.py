@@ -11,17 +11,18 @@ from typing import Final
 
 import msgspec
 
-from airlock.core.wire import strict
+from airlock.core.wire import jsonrpc, strict
 from airlock.core.wire.strict import StrictError, StrictKind
 
-__all__ = ["decode_answer", "decode_request", "encode", "too_deep", "written"]
+__all__ = ["decode_answer", "decode_request", "encode", "raw_result", "too_deep", "with_result", "written"]
 
 _UNSURE: Final = object()
 _decode = msgspec.json.Decoder().decode
 
 _BUT_SIGNS = bytes(byte for byte in range(256) if byte not in b"{[:")
 _SHORT = 4096  # up to here counting every bracket is cheaper than looking for the 65th
-_LONG_NUMBER = b"0" * 309
+_LONG_DIGITS = 309
+_LONG_NUMBER = b"0" * _LONG_DIGITS
 _ZERO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _DIGITS_IN_A_ROW = re.compile(rb"[0-9]{5}")
 
@@ -58,6 +59,28 @@ def decode_answer(data: bytes, *, exact: bool = False) -> object:
     return strict.parse(data, unique=exact) if exact or value is _UNSURE else value
 
 
+class _Plain(msgspec.Struct, forbid_unknown_fields=True):
+    jsonrpc: str
+    id: msgspec.Raw
+    result: msgspec.Raw
+
+
+_decode_plain = msgspec.json.Decoder(_Plain).decode
+
+
+def raw_result(data: bytes, request_id: object) -> bytes | None:
+    """Return the bytes of `result` in a plain response to `request_id`; None when it is anything but that.
+
+    Plain is an object of just `jsonrpc`, `id` and `result`. What the bytes hold is not judged: only bytes that
+    `decode_answer` took before may be used on the strength of this.
+    """
+    try:
+        plain = _decode_plain(data)
+        return bytes(plain.result) if jsonrpc.same_id(_decode(plain.id), request_id) else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def too_deep(data: bytes, limit: int = strict.MAX_DEPTH) -> bool:
     """Tell whether a JSON text is nested deeper than `limit` containers; the outermost is level 1."""
     if len(data) < _SHORT and data.count(b"{") + data.count(b"[") <= limit:
@@ -72,6 +95,11 @@ def encode(value: object) -> bytes:
     except UnicodeEncodeError:
         # SPEC: gateway.md 2.1: a lone surrogate is sent as its escape, never a 500.
         return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def with_result(request_id: object, result: bytes) -> bytes:
+    """Return the response to `request_id` that carries an encoded result."""
+    return b'{"jsonrpc":"2.0","id":' + encode(request_id) + b',"result":' + result + b"}"
 
 
 def written(value: object) -> str:
@@ -96,21 +124,15 @@ def _quick(data: bytes) -> object:
 
     What msgspec refuses may still be good: it refuses the escapes of lone surrogates, which we keep.
     """
-    if _has_long_number(data):
+    # Of 309 digits in a row msgspec would keep an integer beyond a double. A row that long covers five neighbours
+    # in a sample of every 61st byte, which costs little to look at.
+    if (
+        len(data) >= _LONG_DIGITS
+        and _DIGITS_IN_A_ROW.search(data[::61]) is not None
+        and _LONG_NUMBER in data.translate(_ZERO_DIGITS)
+    ):
         return _UNSURE
     try:
         return _decode(data)
     except (ValueError, RecursionError):
         return _UNSURE
-
-
-def _has_long_number(data: bytes) -> bool:
-    """Tell whether 309 digits stand in a row somewhere: msgspec would keep such an integer beyond a double.
-
-    A row that long covers five neighbours in a sample of every 61st byte, which costs little to look at.
-    """
-    return (
-        len(data) >= len(_LONG_NUMBER)
-        and _DIGITS_IN_A_ROW.search(data[::61]) is not None
-        and _LONG_NUMBER in data.translate(_ZERO_DIGITS)
-    )

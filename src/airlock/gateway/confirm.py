@@ -83,9 +83,10 @@ async def check(
     if answer is ticket.Answer.YES and not strict:
         return Standing(claims, State.ACCEPTED)
     # 8: silence, or a yes from where only the link may say it.
-    if await store.burned(claims.k):
+    burned, approved = await store.standing(claims.k, now)
+    if burned:
         return Rule.MRTR_REPLAY
-    if await store.approved(claims.k, now):
+    if approved:
         return Standing(claims, State.ACCEPTED)
     if answer is ticket.Answer.YES:
         return Standing(claims, State.PENDING_IGNORED)

@@ -22,7 +22,7 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
-from airlock.gateway import asking, body, boundary, confirm, outgoing, results, shaping
+from airlock.gateway import asking, body, boundary, confirm, outgoing, results, shaping, tracing
 from airlock.gateway.catalog import CatalogUnavailable
 from airlock.gateway.confirm import Standing, State
 from airlock.gateway.gate import Answer, Gate
@@ -50,6 +50,20 @@ async def tools_call(gate: Gate, request: Request, principal: Principal, trace: 
     except asyncio.CancelledError as error:
         boundary.broke(gate, call.entry, call.opened, request.id, error)
         raise
+    finally:
+        if gate.tracer is not None:
+            entry = call.entry
+            tracing.note(
+                gate,
+                gate.tracer,
+                request,
+                trace,
+                entry.verdict,
+                entry.rule_id,
+                entry.tier,
+                principal.name,
+                call.suspicious,
+            )
 
 
 class _Call:
@@ -57,7 +71,7 @@ class _Call:
 
     __slots__ = (
         "action", "charged_at", "entry", "gate", "mirror", "opened", "principal", "request", "snapshot",
-        "spent", "standing", "trace",
+        "spent", "standing", "suspicious", "trace",
     )  # fmt: skip
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
@@ -74,6 +88,7 @@ class _Call:
         self.opened: Open | None = None
         self.charged_at = 0.0
         self.spent = False  # a yes was burned for this call
+        self.suspicious = 0  # injection findings in what came back
         self.entry = recording.entry(
             gate.ids.hex(16),
             principal=values.name(principal.name),
@@ -134,7 +149,7 @@ async def _decided(call: _Call) -> Answer:
             return _waiting(call, call.standing)
         # 10: nothing can be shown; the person is asked without a preview.
         if not decision.preview:
-            return _asked(call)
+            return await _asked(call)
         return await _forwarded(call, decision, grants.for_preview(call.action, decision))
     call.entry.verdict = Verdict.ALLOW
     # 8-9: use the yes up, then reserve; either can still refuse. A read or a dry run touches no store.
@@ -174,19 +189,28 @@ async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
     """Steps 8 and 9, by the clock of this moment. A key that was burned stays burned whatever comes after."""
     standing, store = call.standing, call.gate.store
     now = call.charged_at = call.gate.clock.now()
-    burned = False
+    burned = charged = False
+    radius = call.snapshot.policy.tools[call.action.name].radius
+    who, tool, since = call.principal.name, call.action.name, now - radius.window_s
     if standing is not None and standing.state is State.ACCEPTED and allow.dry_run is not True:
         # SPEC: gateway.md 6 [STRICTER]: whatever tier runs it for real, an accepted yes is used up.
         if standing.claims.exp <= now:
             return Deny(Rule.MRTR_EXPIRED, "", allow.tier)
-        burned = await store.burn(standing.claims.k, standing.claims.exp)
+        key, exp = standing.claims.k, standing.claims.exp
+        if allow.charge is None:
+            burned = await store.burn(key, exp)
+        else:
+            call.spent = True  # a store that fails in here may have burned it
+            burned, charged = await store.burn_and_reserve(
+                key, exp, who, tool, allow.charge, now, since, radius.max_per_principal
+            )
+        call.spent = burned
         if not burned:
             return Deny(Rule.MRTR_REPLAY, "", allow.tier)
-        call.spent = True
     if allow.charge is not None:
-        radius = call.snapshot.policy.tools[call.action.name].radius
-        who, tool, since = call.principal.name, call.action.name, now - radius.window_s
-        if not await store.reserve(who, tool, allow.charge, now, since, radius.max_per_principal):
+        if not burned:
+            charged = await store.reserve(who, tool, allow.charge, now, since, radius.max_per_principal)
+        if not charged:
             return over_window(allow.charge, await store.used(who, tool, since), radius, allow.tier)
     if allow.rule is Rule.L2_CONFIRMED:
         return grants.by_approval(call.action, allow, burned=burned)
@@ -227,10 +251,10 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
         )
         confirmed = decision.rule is Rule.L2_CONFIRMED
         return call.reply(results.failed(error, dry=grant.dry_run is True, asking=asks, confirmed=confirmed))
-    return _answered(call, decision, grant, answer, gated=gated)
+    return await _answered(call, decision, grant, answer, gated=gated)
 
 
-def _answered(
+async def _answered(
     call: _Call, decision: Allow | Confirm, grant: Grant, answer: UpstreamAnswer, *, gated: bool
 ) -> Answer:
     """Steps 13 to 16."""
@@ -263,24 +287,25 @@ def _answered(
     # 15
     if asks:
         if answer.status == 200 and not own_error:
-            return _asked(call, result, answer.status, shaped.detail)
+            return await _asked(call, result, answer.status, shaped.detail)
         shaped.detail["no_prompt"] = "the dry run failed, nobody was asked"
     # 16
     _closed(call, answer.status, shaped.detail or None)
-    encoded = b'{"jsonrpc":"2.0","id":' + body.encode(call.request.id) + b',"result":' + shaped.encoded + b"}"
-    return Answer(answer.status, encoded)
+    return Answer(answer.status, body.with_result(call.request.id, shaped.encoded))
 
 
-def _asked(
+async def _asked(
     call: _Call, preview: dict[str, object] | None = None, status: int | None = None, detail: object = None
 ) -> Answer:
     """Steps 10 and 15: issue a ticket and ask the person, with the dry run's result where there is one."""
     gate = call.gate
     if call.opened is None:
         call.opened = gate.recorder.intent(call.entry)
-    question = asking.question(gate, call.snapshot.policy, call.action, call.principal, preview)
+    asked = asking.question(gate, call.snapshot.policy, call.action, call.principal, preview)
+    if gate.approvers is not None:
+        await gate.approvers.announce(asked.claims, asked.message)
     _closed(call, status, detail or None)
-    return call.reply(question)
+    return call.reply(asked.result)
 
 
 def _waiting(call: _Call, standing: Standing) -> Answer:

@@ -1,6 +1,6 @@
 """What every call is handed: the ports and the settings of one gateway process, and the current snapshot.
 
-Knows no rule; the flows do. A reload would swap `snapshot`; a call keeps the one it began with.
+Knows no rule; the flows do. A reload swaps `snapshot`; a call keeps the one it began with.
 """
 
 from __future__ import annotations
@@ -8,31 +8,42 @@ from __future__ import annotations
 import msgspec
 
 from airlock.core.policy.model import Policy
+from airlock.core.policy.pins import Pins
 from airlock.core.ports import Clock, Ids, Store
 from airlock.core.text.scan import Scanner
 from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
+from airlock.edge.spans import Tracer
 from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
+from airlock.gateway.listings import Listings
+from airlock.gateway.outofband import Approvers
 from airlock.gateway.upstream.http import HttpUpstream
 
 __all__ = ["Answer", "Gate", "Snapshot"]
 
+_NO_PINS = Pins()
+
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The policy and what was made from it."""
+    """Policy and pins as one pair, and what was made from them. `listings` remembers answers that came before."""
 
     policy: Policy
+    pins: Pins
     scanner: Scanner
+    listings: Listings
 
     @classmethod
-    def of(cls, policy: Policy) -> Snapshot:
+    def of(cls, policy: Policy, pins: Pins = _NO_PINS) -> Snapshot:
         """Build the scanner for the tools of `policy`."""
-        return cls(policy, Scanner(policy.tools))
+        return cls(policy, pins, Scanner(policy.tools), Listings())
 
 
 class Gate(msgspec.Struct):
-    """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it."""
+    """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it.
+
+    `approvers` is None without a webhook, `tracer` when no spans leave.
+    """
 
     snapshot: Snapshot
     store: Store
@@ -44,6 +55,8 @@ class Gate(msgspec.Struct):
     ids: Ids
     log: Log
     target: str
+    approvers: Approvers | None = None
+    tracer: Tracer | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):

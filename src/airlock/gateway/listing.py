@@ -14,13 +14,17 @@ from airlock.core.redact import values
 from airlock.core.rules import Rule
 from airlock.core.wire import jsonrpc
 from airlock.edge import recording
-from airlock.edge.recording import Open
+from airlock.edge.recording import Entry, Open
 from airlock.edge.trace import Trace
-from airlock.gateway import body, boundary, meta, outgoing
+from airlock.gateway import body, boundary, meta, outgoing, pinning, tracing
 from airlock.gateway.gate import Answer, Gate, Snapshot
+from airlock.gateway.listings import Listing
 from airlock.gateway.modern.admission import Request
+from airlock.gateway.upstream import http
 
 __all__ = ["passed"]
+
+_LIST = "tools/list"
 
 
 async def passed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
@@ -35,68 +39,111 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     )
     entry.verdict, entry.rule_id = Verdict.ALLOW, Rule.PASSTHROUGH
     opened: Open | None = None
+    suspicious = 0
     try:
         # 1
         opened = gate.recorder.intent(entry)
-        verdict, detail = Verdict.ALLOW, "null"
-        rule: str = Rule.PASSTHROUGH
-        status: int | None
+        sent = outgoing.passed_through(request, principal, trace)
         # 2
         try:
-            answer = await gate.upstream.ask(outgoing.passed_through(request, principal, trace))
+            reply = await gate.upstream.send(sent)
+            # 4-7: what came before for this caller is not looked at again.
+            raw = body.raw_result(reply.body, sent.id) if reply.content_type == "application/json" else None
+            shaped = None if raw is None else snapshot.listings.find(request.method, principal, raw)
+            answer = None
+            if shaped is None:
+                answer = http.read(reply, sent)
+                if answer.result is not None:
+                    shaped = _shape(answer.result, request.method, snapshot, principal)
+                    if raw is not None:
+                        snapshot.listings.keep(request.method, principal, raw, shaped)
         except UpstreamError as error:
             # 3
-            verdict, rule, status = Verdict.ERROR, error.kind, error.status
-            detail = values.detail_json(error.cause)
+            opened.close(
+                verdict=Verdict.ERROR,
+                rule_id=error.kind,
+                upstream_status=error.status,
+                detail_json=values.detail_json(error.cause),
+            )
             message = f"airlock: upstream failed ({error.kind}): {error.cause}"
-            reply = Answer(502, body.encode(jsonrpc.error(request.id, jsonrpc.INTERNAL, message)))
-        else:
-            # 4-7
-            status = answer.status
-            if answer.result is not None:
-                rules = _shape(answer.result, request.method, snapshot, principal)
-                if rules:
-                    detail = values.detail_json({"suspicious": rules})
-            reply = Answer(answer.status, body.encode(answer.message))
+            return Answer(502, body.encode(jsonrpc.error(request.id, jsonrpc.INTERNAL, message)))
+        if shaped is not None:
+            suspicious = shaped.suspicious
+            for tool in dict.fromkeys(shaped.dropped):
+                gate.recorder.refusal(
+                    pinning.entry(gate.ids.hex(16), entry.subject.principal or "", tool, trace.trace_id)
+                )
         # 8
         opened.close(
-            verdict=verdict,
-            rule_id=rule,
-            upstream_status=status,
-            detail_json=detail,
+            upstream_status=reply.status, detail_json="null" if shaped is None else shaped.detail_json
         )
-        return reply
+        if answer is not None:
+            return Answer(answer.status, body.encode(answer.message))
+        assert shaped is not None
+        return Answer(reply.status, body.with_result(request.id, shaped.encoded))
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, entry, opened, request.id, error)
     except asyncio.CancelledError as error:
         boundary.broke(gate, entry, opened, request.id, error)
         raise
+    finally:
+        if gate.tracer is not None:
+            _traced(gate, request, principal, trace, entry, suspicious)
 
 
-def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal: Principal) -> list[str]:
-    """Clean a result in place, cut a listing to the caller, and return the injection rules that fired."""
-    own = meta.strip_holder(result) if "_meta" in result or method == "tools/list" else {}
-    if method != "tools/list":
-        return []
-    # SECURITY: the list was cut for one principal; a shared cache must not serve it to another (T77).
-    result["cacheScope"] = "private"
-    tools = result.get("tools")
-    own[meta.HIDDEN_TOOLS] = 0
-    if not isinstance(tools, list):
-        return []
-    meta.strip_tools(tools)
-    policy = snapshot.policy
-    kept = [
-        tool
-        for tool in tools
-        if isinstance(tool, dict)
-        and isinstance(name := tool.get("name"), str)
-        and policy.tier(name, principal) is not None
-    ]
-    result["tools"] = kept
-    own[meta.HIDDEN_TOOLS] = len(tools) - len(kept)
-    findings = snapshot.scanner.scan_tools(kept)
-    if not findings:
-        return []
-    own[meta.SUSPICIOUS] = findings
-    return sorted({str(finding["rule"]) for finding in findings})
+def _traced(
+    gate: Gate,
+    request: Request,
+    principal: Principal,
+    trace: Trace,
+    entry: Entry,
+    suspicious: int,
+) -> None:
+    assert gate.tracer is not None
+    tracing.note(
+        gate,
+        gate.tracer,
+        request,
+        trace,
+        entry.verdict,
+        entry.rule_id,
+        principal=principal.name,
+        suspicious=suspicious,
+    )
+
+
+def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal: Principal) -> Listing:
+    """Clean a result in place and cut a listing to the caller."""
+    own = meta.strip_holder(result) if "_meta" in result or method == _LIST else {}
+    dropped: list[str] = []
+    findings: list[dict[str, object]] = []
+    if method == _LIST:
+        # SECURITY: the list was cut for one principal; a shared cache must not serve it to another (T77).
+        result["cacheScope"] = "private"
+        own[meta.HIDDEN_TOOLS] = 0
+        tools = result.get("tools")
+        if isinstance(tools, list):
+            meta.strip_tools(tools)
+            policy = snapshot.policy
+            kept = [
+                tool
+                for tool in tools
+                if isinstance(tool, dict)
+                and isinstance(name := tool.get("name"), str)
+                and policy.tier(name, principal) is not None
+            ]
+            own[meta.HIDDEN_TOOLS] = len(tools) - len(kept)
+            # 6
+            if snapshot.pins.of:
+                kept, dropped = pinning.split(kept, snapshot.pins)
+                if dropped:
+                    own[meta.PIN_MISMATCH] = len(dropped)
+            result["tools"] = kept
+            # 7
+            findings = snapshot.scanner.scan_tools(kept)
+            if findings:
+                own[meta.SUSPICIOUS] = findings
+    detail = "null"
+    if findings:
+        detail = values.detail_json({"suspicious": sorted({str(finding["rule"]) for finding in findings})})
+    return Listing(body.encode(result), detail, tuple(dropped), len(findings))

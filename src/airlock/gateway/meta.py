@@ -16,6 +16,7 @@ __all__ = [
     "IDEMPOTENCY_KEY",
     "MESSAGE",
     "OUTPUT",
+    "PIN_MISMATCH",
     "PREFIX",
     "RULE_ID",
     "SET",
@@ -40,6 +41,7 @@ MESSAGE = PREFIX + "message"
 OUTPUT = PREFIX + "output"
 SUSPICIOUS = PREFIX + "suspicious"
 HIDDEN_TOOLS = PREFIX + "hidden_tools"
+PIN_MISMATCH = PREFIX + "pin_mismatch"
 PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
 
@@ -72,6 +74,7 @@ SET: tuple[tuple[str, str, str], ...] = (
         "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool` (listing)",
     ),
     (HIDDEN_TOOLS, "`tools/list` results", "number of tools left out for this caller"),
+    (PIN_MISMATCH, "`tools/list` results, when there are any", "number of tools that are not what was pinned"),
     (PRINCIPAL, "requests to the upstream", "text: who asks"),
     (GROUPS, "requests to the upstream, of a caller with groups", "array of texts"),
     ("traceparent", "requests to the upstream", "text: the gateway's own span"),

@@ -1,43 +1,46 @@
 """The composition root: settings become objects, objects become a server. The start order is gateway.md 15.3.
 
-Settings, policy, audit file, signing key and address are checked here, before anything is served, and what is
-wrong with them is one line. The store's setting is checked too, but a SQLite file is opened at its first use,
-and the upstream is not asked.
+Settings, pins, policy, span and audit files, signing key and address are checked here, before anything is served,
+and what is wrong with them is one line. A database or a SQLite file is opened at its first use, and the upstream
+is not asked.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import signal
 import socket
+from contextlib import ExitStack
+from types import FrameType
 
 from airlock.core.approval.ticket import Keys
 from airlock.core.errors import ConfigError
-from airlock.core.policy.load import build
 from airlock.core.policy.model import Policy
-from airlock.core.ports import AuditSink, Clock, Store
+from airlock.core.policy.pins import Pins
 from airlock.core.secret import Secret
-from airlock.edge import httpd, keyfile, registry, yamlfile
+from airlock.edge import httpd, workers
 from airlock.edge.clock import SystemClock
 from airlock.edge.httpc import ClientLimits, HttpClient
 from airlock.edge.httpurl import parse_target
-from airlock.edge.identity.jwt import Hs256
-from airlock.edge.identity.resolve import Identity
 from airlock.edge.ids import SystemIds
 from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
-from airlock.edge.settings import Environment, secret_bytes
-from airlock.edge.sinks import jsonl
-from airlock.gateway import settings
+from airlock.edge.settings import Environment
+from airlock.gateway import parts, settings
 from airlock.gateway.app import App
+from airlock.gateway.approvalsettings import ApprovalSettings, approval_settings
 from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Gate, Snapshot
+from airlock.gateway.outofband import Approvers, open_notifier
+from airlock.gateway.parts import Audit
+from airlock.gateway.reload import Reloader
 from airlock.gateway.settings import Defaults, Flags, Limits
+from airlock.gateway.tracing import open_tracer
 from airlock.gateway.upstream.http import HttpUpstream
 from airlock.gateway.warnings import startup_warnings
 
-__all__ = ["STRICT_STATUS", "load_policy", "serve"]
+__all__ = ["STRICT_STATUS", "serve"]
 
 STRICT_STATUS = 2
 
@@ -48,133 +51,147 @@ def serve(flags: Flags, env: Environment, defaults: Defaults) -> int:
     Raises ConfigError (or OSError) for everything that keeps it from starting; nothing listens then.
     """
     log = Log(defaults.program)
-    settings.refuse_not_built(env)
+    early = _Hangups()
+    pins = parts.load_pins(flags, env)
     found = startup_warnings(env, durable=defaults.durable)
     for sentence in found:
         log.warning(f"{sentence}.")
     if found and flags.strict:
         log.line("--strict: the warnings above stop the start")
         return STRICT_STATUS
-    policy = load_policy(flags.policy, flags.env or env.text("AIRLOCK_ENV"))
-    limits = Limits.read(env)
-    auth = settings.upstream_auth(env)
-    sink = jsonl.open(flags.audit, max_bytes=flags.audit_max_bytes, keep=flags.audit_keep, warn=log.warning)
-    try:
-        return _run(flags, env, defaults, log, policy, limits, auth, sink)
-    finally:
-        sink.close()
+    start = _Start(flags, env, defaults, log, pins, early)
+    return start.run()
 
 
-def load_policy(path: str, environment: str | None) -> Policy:
-    """Read and build the policy file; raise ConfigError with every fault in it."""
-    return build(yamlfile.load_file(path), path, environment)
+class _Hangups:
+    """Catches a SIGHUP that comes before the event loop takes it: a reload must not kill a start."""
+
+    def __init__(self) -> None:
+        self.came = False
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._note)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
 
 
-def _run(
-    flags: Flags,
-    env: Environment,
-    defaults: Defaults,
-    log: Log,
-    policy: Policy,
-    limits: Limits,
-    auth: Secret | None,
-    sink: AuditSink,
-) -> int:
-    """Build everything around an open audit file, listen, and run."""
-    clock, ids = SystemClock(), SystemIds()
-    dsn = _store_dsn(env, defaults)
-    store = _store(dsn, clock)
-    mode = settings.approval_mode(env)
-    keys = Keys.derive(_signing_key(env, kept=defaults.durable and not dsn.startswith("memory:")))
-    client = HttpClient(parse_target(flags.upstream), ClientLimits(max_body_bytes=limits.max_upstream_bytes))
-    upstream = HttpUpstream(client, auth)
-    gate = Gate(
-        snapshot=Snapshot.of(policy),
-        store=store,
-        recorder=Recorder(sink, clock, log.line),
-        upstream=upstream,
-        catalog=Catalog(upstream, clock, ids),
-        confirmations=Settings(keys, mode),
-        clock=clock,
-        ids=ids,
-        log=log,
-        target=flags.upstream,
-    )
-    app = App(gate, _identity(env), limits.max_request_bytes)
-    # SPEC: gateway.md 15.5 is not built: a SIGHUP sent for a reload must not kill calls under way.
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: log.warning("SIGHUP: this version cannot reload; restart it"))
-    sock = _listen(flags.host, flags.port)
-    host, port = sock.getsockname()[:2]
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+class _Start:
+    """One start: what every worker needs is read and checked once, in the order of gateway.md 15.3."""
 
-    def ready() -> None:
-        log.line(f"listening on {where} (environment {policy.environment}, {len(policy.tools)} tools)")
+    def __init__(
+        self, flags: Flags, env: Environment, defaults: Defaults, log: Log, pins: Pins, early: _Hangups
+    ) -> None:
+        self.flags, self.env, self.defaults, self.log = flags, env, defaults, log
+        self.pins, self.early = pins, early
+        self.tracer = open_tracer(env, flags.otel_file, log.warning)
+        self.policy: Policy = parts.load_policy(flags.policy, flags.env or env.text("AIRLOCK_ENV"))
+        self.limits = Limits.read(env)
+        self.auth: Secret | None = settings.upstream_auth(env)
+        settings.check_workers(flags, env, defaults)
 
-    async def stopped() -> None:
-        await upstream.close()
-        await store.close()
+    def run(self) -> int:
+        """Open the audit files, check the rest, listen, and serve."""
+        flags, env, log = self.flags, self.env, self.log
+        with ExitStack() as opened:
+            audits: list[Audit] = []
+            for number in range(flags.workers):
+                audit = Audit(flags, env, log, number)
+                opened.callback(audit.close)
+                audits.append(audit)
+            dsn = parts.store_dsn(env, self.defaults)
+            parts.store(dsn, SystemClock(), env)  # checked here; each worker makes its own
+            approvals = approval_settings(env)
+            kept = self.defaults.durable and not dsn.startswith("memory:")
+            keys = Keys.derive(parts.signing_key(env, kept=kept))
+            parts.identity(env, log)
+            socks = _listen(flags.host, flags.port, flags.workers)
 
-    httpd.run(app, sock, httpd.FrontLimits(), on_ready=ready, on_stop=stopped, say=log.warning)
-    return 0
+            def work(number: int) -> int:
+                return self._worker(audits[number], socks[number], dsn, approvals, keys)
 
+            if flags.workers == 1:
+                return work(0)
+            where = _address(socks[0])
+            log.line(f"listening on {where} ({self._described()}, {flags.workers} workers)")
+            return workers.run(flags.workers, work, log.line)
 
-def _identity(env: Environment) -> Identity:
-    """Who may ask, by which proof."""
-    secret = env.secret("AIRLOCK_JWT_SECRET")
-    hs256 = None
-    if secret is not None:
-        hs256 = Hs256(
-            secret_bytes(secret),
-            issuer=env.text("AIRLOCK_JWT_ISSUER"),
-            audience=env.text("AIRLOCK_JWT_AUDIENCE"),
-            groups_claim=env.text("AIRLOCK_GROUPS_CLAIM") or "groups",
+    def _described(self) -> str:
+        return f"environment {self.policy.environment}, {len(self.policy.tools)} tools"
+
+    def _worker(
+        self, audit: Audit, sock: socket.socket, dsn: str, approvals: ApprovalSettings, keys: Keys
+    ) -> int:
+        """Build everything around an open audit file and a listening socket, and run."""
+        flags, env, log = self.flags, self.env, self.log
+        clock, ids = SystemClock(), SystemIds()
+        audit.attach()
+        store = parts.store(dsn, clock, env)
+        notifier = open_notifier(approvals, log.warning)
+        approvers = None if notifier is None else Approvers(keys, store, notifier, approvals.public_url, log)
+        client = HttpClient(
+            parse_target(flags.upstream), ClientLimits(max_body_bytes=self.limits.max_upstream_bytes)
         )
-    return Identity(hs256=hs256, trust_header=env.text("AIRLOCK_TRUST_PRINCIPAL_HEADER") == "1")
+        upstream = HttpUpstream(client, self.auth)
+        gate = Gate(
+            snapshot=Snapshot.of(self.policy, self.pins),
+            store=store,
+            recorder=Recorder(audit.sink, clock, log.line),
+            upstream=upstream,
+            catalog=Catalog(upstream, clock, ids),
+            confirmations=Settings(keys, approvals.mode, approvals.webhook is not None),
+            clock=clock,
+            ids=ids,
+            log=log,
+            target=flags.upstream,
+            approvers=approvers,
+            tracer=self.tracer,
+        )
+        app = App(gate, parts.identity(env, log), self.limits.max_request_bytes)
+        reloader = Reloader(gate, flags, env)
+
+        def ready() -> None:
+            if flags.workers == 1:
+                log.line(f"listening on {_address(sock)} ({self._described()})")
+            if self.early.came:
+                reloader.hangup()
+
+        async def stopped() -> None:
+            # SPEC: gateway.md 15.6: client, store, audit (off the loop), and the spans last.
+            await upstream.close()
+            if approvers is not None:
+                await approvers.close()
+            await store.close()
+            await asyncio.to_thread(audit.close)
+            if self.tracer is not None:
+                await asyncio.to_thread(self.tracer.close)
+
+        httpd.run(
+            app,
+            sock,
+            httpd.FrontLimits(),
+            direct=app.direct,
+            on_ready=ready,
+            on_stop=stopped,
+            on_hangup=reloader.hangup,
+            say=log.warning,
+        )
+        return 0
 
 
-def _store_dsn(env: Environment, defaults: Defaults) -> str:
-    """Where state is kept: as set, else by the defaults of this name of the program."""
-    dsn = env.text("AIRLOCK_STORE_DSN")
-    if dsn is not None:
-        return dsn
-    if not defaults.durable:
-        return "memory://"
-    folder = env.state_folder()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    return f"sqlite:///{folder}/gateway.db"
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
 
 
-def _store(dsn: str, clock: Clock) -> Store:
-    """Open the store that the DSN's scheme names."""
-    scheme = dsn.partition(":")[0]
-    if scheme in {"postgres", "postgresql"}:
-        raise ConfigError("AIRLOCK_STORE_DSN", "this version has no Postgres store yet: use sqlite:///path")
+def _listen(host: str, port: int, workers: int) -> list[socket.socket]:
+    """Bind before anything is promised; a taken port is one line. One socket for each worker."""
+    socks: list[socket.socket] = []
     try:
-        module = registry.load("airlock.edge.stores", scheme)
-    except LookupError as error:
-        raise ConfigError("AIRLOCK_STORE_DSN", str(error)) from None
-    store: Store = module.open(dsn, clock)
-    return store
-
-
-def _signing_key(env: Environment, *, kept: bool) -> bytes:
-    """The key of confirmation tickets: set, kept in a file, or good for this process only.
-
-    SECURITY: without a store that remembers, a key that outlives the process would let a used yes run again.
-    """
-    secret = env.secret("AIRLOCK_SECRET")
-    if secret is not None:
-        return secret_bytes(secret)
-    path = env.text("AIRLOCK_SECRET_FILE")
-    if path is None and kept:
-        path = f"{env.state_folder()}/gateway.key"
-    return os.urandom(keyfile.KEY_BYTES) if path is None else keyfile.read_or_make(path)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind before anything is promised; a taken port is one line."""
-    try:
-        return httpd.bind(host, port)
+        for _ in range(workers):
+            socks.append(httpd.bind(host, port, shared=workers > 1))
+            port = socks[0].getsockname()[1]
     except OSError as error:
+        for sock in socks:
+            sock.close()
         raise ConfigError(f"{host}:{port}", f"cannot listen: {error.strerror or error}") from None
+    return socks

@@ -5,6 +5,8 @@ Knows names, ranges and defaults; opens nothing. SPEC: gateway.md 1.3, 15.1, 15.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from airlock.core.errors import ConfigError
@@ -13,12 +15,10 @@ from airlock.edge.settings import Environment
 
 __all__ = [
     "DIFFERENCES",
-    "NOT_BUILT",
     "Defaults",
     "Flags",
     "Limits",
-    "approval_mode",
-    "refuse_not_built",
+    "check_workers",
     "upstream_auth",
 ]
 
@@ -32,6 +32,9 @@ class Flags(msgspec.Struct, frozen=True):
     audit: str = "audit.jsonl"
     audit_max_bytes: int = 0
     audit_keep: int = 5
+    pins: str | None = None
+    otel_file: str | None = None
+    workers: int = 1
     strict: bool = False
     host: str = "127.0.0.1"
     port: int = 9000
@@ -54,27 +57,9 @@ DIFFERENCES: tuple[tuple[str, str, str], ...] = (
 )
 """Setting, its default in `mcp-airlock`, its default in `airlock gateway serve`. The reference shows this table."""
 
-NOT_BUILT: dict[str, str] = {
-    "AIRLOCK_PINS": "tool pins",
-    "AIRLOCK_OTEL_FILE": "span files",
-    "AIRLOCK_JWKS_URL": "JWKS identity",
-    "AIRLOCK_APPROVAL_WEBHOOK": "approval webhooks",
-    "AIRLOCK_AUDIT_DSN": "the Postgres audit sink",
-}
-"""Variables of the seed that this version cannot honour, and what they would turn on."""
-
-
-def refuse_not_built(env: Environment) -> None:
-    """Raise ConfigError for a setting that would be ignored: silence would look like protection."""
-    for name, what in NOT_BUILT.items():
-        if env.text(name) is not None:
-            raise ConfigError(
-                "", f"{name} is set, but this version does not have {what} yet; unset it to start"
-            )
-
 
 class Limits(msgspec.Struct, frozen=True):
-    """Byte limits, and the bounds of a database store (checked even where no database is used)."""
+    """Byte limits. The bounds of a database store are checked too, even where no database is used."""
 
     max_request_bytes: int
     max_upstream_bytes: int
@@ -91,21 +76,25 @@ class Limits(msgspec.Struct, frozen=True):
         return limits
 
 
-def approval_mode(env: Environment) -> str:
-    """Return `inband`; raise ConfigError for a mode that is unknown or cannot work."""
-    mode = env.text("AIRLOCK_APPROVAL_MODE")
-    if mode is None or mode == "inband":
-        return "inband"
-    if mode == "oob":
-        raise ConfigError(
-            "", "AIRLOCK_APPROVAL_MODE=oob needs AIRLOCK_APPROVAL_WEBHOOK: nobody could approve"
-        )
-    raise ConfigError("", "AIRLOCK_APPROVAL_MODE must be oob or inband")
-
-
 def upstream_auth(env: Environment) -> Secret | None:
     """The gateway's own `Authorization` for the upstream, checked so that it cannot split a header."""
     secret = env.secret("AIRLOCK_UPSTREAM_AUTH")
     if secret is not None and any(ord(char) < 32 or ord(char) == 127 for char in secret.reveal()):
         raise ConfigError("", "AIRLOCK_UPSTREAM_AUTH must be one line without control characters")
     return secret
+
+
+def check_workers(flags: Flags, env: Environment, defaults: Defaults) -> None:
+    """Raise ConfigError for several workers that would not know of each other's confirmations. SPEC: 12.4."""
+    if flags.workers == 1:
+        return
+    dsn = env.text("AIRLOCK_STORE_DSN")
+    if dsn is None and not defaults.durable:
+        raise ConfigError("", f"--workers {flags.workers} needs AIRLOCK_STORE_DSN: they must share one store")
+    if dsn is not None and dsn.startswith("memory:"):
+        raise ConfigError("", "AIRLOCK_STORE_DSN: a memory store cannot be shared by workers")
+    keyed = env.text("AIRLOCK_SECRET") is not None or env.text("AIRLOCK_SECRET_FILE") is not None
+    if not keyed and not defaults.durable:
+        raise ConfigError("", f"--workers {flags.workers} needs AIRLOCK_SECRET: they must sign with one key")
+    if not hasattr(os, "fork"):
+        raise ConfigError("", "--workers needs a system with fork")

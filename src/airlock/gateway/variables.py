@@ -5,10 +5,46 @@ Knows the words of the reference; what is read, and how, is decided where it is 
 
 from __future__ import annotations
 
-__all__ = ["BY_PROGRAM", "UNREAD", "VARIABLES"]
+__all__ = ["BY_PROGRAM", "VARIABLES"]
 
 BY_PROGRAM = "by program"
 """The default differs between the two names of the program: `gateway.settings.DIFFERENCES` says how."""
+
+_BOTH = "The form with `TRACES_` after `OTLP_` beats it."
+
+_OTEL: tuple[tuple[str, str, str], ...] = (
+    (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "none",
+        "Base URL of a collector that takes OTLP over HTTP (port 4318); spans go to `/v1/traces` below it. Needs "
+        "the extra `otlp`.",
+    ),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "none", "The whole URL for spans; it beats the one above."),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "none", f"Headers for the collector, `name=value,...`. A secret. {_BOTH}"),
+    (
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        "`10`",
+        f"Seconds for one export, and for the flush at the end. {_BOTH}",
+    ),
+    ("OTEL_EXPORTER_OTLP_COMPRESSION", "`none`", f"`none`, `gzip` or `deflate`. {_BOTH}"),
+    (
+        "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        "none",
+        f"File of the authorities to trust for the collector. {_BOTH}",
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        "none",
+        f"File of our own certificate for the collector. {_BOTH}",
+    ),
+    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "none", f"File of the key that belongs to it. {_BOTH}"),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "`2048`", "Most spans that wait; more are dropped."),
+    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "`512`", "Most spans in one export."),
+    ("OTEL_BSP_SCHEDULE_DELAY", "`5000`", "Milliseconds that a span waits for others."),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "`30000`", "Milliseconds that one export may take, retries included."),
+    ("OTEL_SERVICE_NAME", "`mcp-airlock`", "`service.name` of the spans."),
+    ("OTEL_RESOURCE_ATTRIBUTES", "none", "More about where the spans come from, `key=value,...`."),
+)
 
 VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
@@ -21,7 +57,13 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "AIRLOCK_JWT_SECRET",
         "none",
         "Shared secret of HS256 bearer tokens. A token needs `sub`, which names the principal, and `exp`. "
-        "Less than 32 bytes is a startup warning.",
+        "Less than 32 bytes is a startup warning. Not looked at when `AIRLOCK_JWKS_URL` is set.",
+    ),
+    (
+        "AIRLOCK_JWKS_URL",
+        "none",
+        "Where the identity provider publishes its keys (http or https). Bearer tokens signed with RS256 or "
+        "ES256 are then checked with them. Without `AIRLOCK_JWT_AUDIENCE` it is a startup warning.",
     ),
     ("AIRLOCK_JWT_ISSUER", "none", "When set, the `iss` of a token must be equal to it."),
     (
@@ -56,27 +98,41 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
         "AIRLOCK_STORE_DSN",
         BY_PROGRAM,
-        "Where used confirmations and counters are kept: `memory://`, `sqlite:///relative.db` or "
-        "`sqlite:////absolute/path.db`. A Postgres DSN is refused: that store is not there yet.",
+        "Where used confirmations, approvals and counters are kept: a Postgres DSN (extra `postgres`), "
+        "`sqlite:///relative.db`, `sqlite:////absolute/path.db` or `memory://`.",
+    ),
+    (
+        "AIRLOCK_AUDIT_DSN",
+        "none",
+        "Postgres DSN of a table that mirrors the audit file (extra `postgres`). `audit query` reads it.",
     ),
     (
         "AIRLOCK_STORE_CONNECT_TIMEOUT",
         "`10`",
-        "Seconds to wait for a database server, from 1 to 86400. Checked at the start and without effect: there is "
-        "no such store yet.",
+        "Seconds to wait for a database, from 1 to 86400, and at least 2 in effect: for a connection and for the "
+        "work on it. A `connect_timeout` in the DSN beats `PGCONNECT_TIMEOUT`, which beats this.",
     ),
-    (
-        "AIRLOCK_STORE_POOL_SIZE",
-        "`4`",
-        "Most connections to a database server, from 1. Checked at the start and without effect, as above.",
-    ),
+    ("AIRLOCK_STORE_POOL_SIZE", "`4`", "Most connections of one process to the store's database, from 1."),
+    ("PGCONNECT_TIMEOUT", "none", "Stands in for `AIRLOCK_STORE_CONNECT_TIMEOUT`."),
     (
         "AIRLOCK_APPROVAL_MODE",
         "`inband`",
-        "`inband`: an accept that the agent's client sends is a person's yes. `oob` is refused: it needs an "
-        "approval webhook, which is not there yet.",
+        "`inband`: an accept that the agent's client sends is a person's yes. `oob`: only the approve link is; "
+        "needs `AIRLOCK_APPROVAL_WEBHOOK`, and is the default with it.",
     ),
-    ("AIRLOCK_TELEGRAM_CHAT", "none", "Belongs to an approval webhook; ignored, with a startup warning."),
+    (
+        "AIRLOCK_APPROVAL_WEBHOOK",
+        "none",
+        "URL to which each question is posted with its approve link: a Slack-style webhook, or Telegram.",
+    ),
+    ("AIRLOCK_TELEGRAM_CHAT", "none", "The chat that a Telegram webhook posts to."),
+    (
+        "AIRLOCK_PUBLIC_URL",
+        "`http://127.0.0.1:9000`",
+        "Where approvers reach this gateway: the beginning of every approve link.",
+    ),
+    ("AIRLOCK_PINS", "none", "Stands in for `--pins`."),
+    ("AIRLOCK_OTEL_FILE", "none", "Stands in for `--otel-file`."),
     (
         "AIRLOCK_UPSTREAM_AUTH",
         "none",
@@ -105,20 +161,6 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "counts as unset.",
     ),
     ("HOME", "none", "Stands in for `XDG_STATE_HOME`; must then be absolute."),
-    (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "none",
-        "Without effect, with a startup warning: this version exports no spans.",
-    ),
-    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "none", "The same."),
+    *_OTEL,
 )
-"""Name, default (Markdown), one or more sentences (Markdown). What `NOT_BUILT` refuses does not stand here."""
-
-UNREAD: tuple[str, ...] = (
-    "AIRLOCK_PUBLIC_URL",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_RESOURCE_ATTRIBUTES",
-    "OTEL_SERVICE_NAME",
-    "PGCONNECT_TIMEOUT",
-)
-"""Variables of the seed that belong to something not built and that nothing looks at."""
+"""Name, default (Markdown), one or more sentences (Markdown)."""

@@ -138,7 +138,7 @@ def test_an_error_without_words_is_named(it):
         raise OSError
 
     it.sink.write = write
-    it.recorder.outcome(entry())
+    it.recorder.outcome(entry(), 0, None, "null")
     assert it.lines[0].endswith("OSError")
 
 

@@ -42,7 +42,7 @@ GENESIS = "0" * 64
 _BLANKS = b" \t\r\n"
 
 
-class _Hashed(msgspec.Struct):
+class _Hashed(msgspec.Struct, gc=False):
     """A record as it is hashed: the fields sorted by name, without `hash`."""
 
     args: msgspec.Raw
@@ -63,7 +63,7 @@ class _Hashed(msgspec.Struct):
     verdict: str
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, gc=False):
     """A record as it is written: the fields in the order of `record.FIELDS`."""
 
     ts: str
@@ -86,6 +86,7 @@ class _Line(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
+_NULL = raw("null")
 
 
 def seal(record: Record, prev: str) -> tuple[bytes, str]:
@@ -102,7 +103,8 @@ def seal(record: Record, prev: str) -> tuple[bytes, str]:
 
 
 def _sealed(record: Record, prev: str, encode: Callable[[object], bytes]) -> tuple[bytes, str]:
-    about, detail = record.subject, raw(record.detail_json)
+    about = record.subject
+    detail = _NULL if record.detail_json == "null" else raw(record.detail_json)
     hashed = _Hashed(
         about.args, about.call_id, detail, record.dry_run, record.latency_ms, about.method, record.phase, prev,
         about.principal, record.rule_id, record.tier, about.tool, about.trace_id, record.ts, record.upstream_status,

@@ -46,7 +46,7 @@ class Phase(StrEnum):
     OUTCOME = "outcome"
 
 
-class Subject(msgspec.Struct, frozen=True):
+class Subject(msgspec.Struct, frozen=True, gc=False):
     """What the two records of one action both say. `args` is canonical JSON text as bytes; made by `subject`."""
 
     call_id: str
@@ -75,7 +75,7 @@ def raw(json_text: str) -> msgspec.Raw:
     return msgspec.Raw(json_text.encode("utf-8", "surrogatepass"))
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A record before it is chained. Every text in it is already redacted and well formed.
 
     `ts` is UTC ISO 8601 with milliseconds and `+00:00`. `detail_json` is the canonical JSON text of that field,

@@ -16,6 +16,7 @@ from typing import Final
 
 from airlock.core.errors import ConfigError, StoreUnavailable
 from airlock.core.ports import Clock
+from airlock.edge.storesteps import InSteps
 
 __all__ = ["CLOCK_SLACK_S", "USAGE_KEPT_S", "MemoryStore", "open"]
 
@@ -82,7 +83,7 @@ class _Window:
         del self._sums[:old]
 
 
-class MemoryStore:
+class MemoryStore(InSteps):
     """`core.ports.Store` in the memory of this process."""
 
     def __init__(self, clock: Clock) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 from airlock.core.errors import ConfigError, StoreUnavailable
 from airlock.core.ports import Clock
+from airlock.edge.storesteps import InSteps
 
 __all__ = ["BUSY_S", "CLOCK_SLACK_S", "SWEEP_EVERY_S", "USAGE_KEPT_S", "SqliteStore", "contract_uri", "open"]
 
@@ -132,7 +133,7 @@ def _config(problem: str) -> ConfigError:
     return ConfigError("AIRLOCK_STORE_DSN", f"a sqlite store {problem}")
 
 
-class SqliteStore:
+class SqliteStore(InSteps):
     """`core.ports.Store` in a SQLite file. One thread of its own does the work; the loop never waits."""
 
     def __init__(self, path: str, clock: Clock) -> None:

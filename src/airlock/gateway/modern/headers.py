@@ -17,7 +17,7 @@ __all__ = ["Inbound", "decode_name", "read"]
 _SENTINEL = "=?base64?"
 
 
-class Inbound(msgspec.Struct, frozen=True):
+class Inbound(msgspec.Struct, frozen=True, gc=False):
     """What the front needs from a request's headers. Values are raw bytes; None means absent.
 
     `doubled` names a routing header that appeared more than once; `forwarded` are the header lines that go
@@ -29,7 +29,6 @@ class Inbound(msgspec.Struct, frozen=True):
     mcp_name: bytes | None
     traceparent: bytes | None
     tracestate: bytes | None
-    content_length: int | None
     doubled: str | None
     forwarded: bytes
 
@@ -40,6 +39,12 @@ _ROUTING = {
     b"mcp-name": "Mcp-Name",
 }
 _PARAM = b"mcp-param-"
+_USUAL = frozenset(
+    (
+        *_ROUTING, b"host", b"content-type", b"content-length", b"accept", b"accept-encoding", b"authorization",
+        b"connection", b"user-agent", b"traceparent", b"tracestate",
+    )
+)  # fmt: skip
 _FORWARDED = b"content-type: application/json\r\nmcp-protocol-version: %b\r\nmcp-method: %b\r\n"
 
 
@@ -54,13 +59,12 @@ def read(headers: Headers) -> Inbound:
         first.get(b"mcp-method"),
         first.get(b"mcp-name"),
     )
-    length = first.get(b"content-length", b"")
     # SECURITY: the content type is ours, never the client's: another charset would let the upstream read another
     # call out of the same bytes. A request without the first two is refused before anything is sent.
     forwarded = _FORWARDED % (version or b"", method or b"")
     if name is not None:
         forwarded += b"mcp-name: " + name + b"\r\n"
-    if any([name[:10] == _PARAM for name in first]):  # noqa: C419 - a list is faster than a generator here
+    if any(name.startswith(_PARAM) for name in first.keys() - _USUAL):
         forwarded += b"".join(b"%b: %b\r\n" % line for line in headers.lines if line[0].startswith(_PARAM))
     return Inbound(
         version,
@@ -68,7 +72,6 @@ def read(headers: Headers) -> Inbound:
         name,
         first.get(b"traceparent"),
         first.get(b"tracestate"),
-        int(length) if length.isdigit() and len(length) < 20 else None,
         doubled,
         forwarded,
     )

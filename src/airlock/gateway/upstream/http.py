@@ -14,11 +14,11 @@ from airlock.core.grant import Grant
 from airlock.core.secret import Secret
 from airlock.core.wire import jsonrpc, sse
 from airlock.core.wire.strict import StrictError
-from airlock.edge.httpc import HttpClient, header_line
+from airlock.edge.httpc import HttpClient, Reply, header_line
 from airlock.gateway import body
 from airlock.gateway.outgoing import Outgoing
 
-__all__ = ["Answer", "HttpUpstream"]
+__all__ = ["Answer", "HttpUpstream", "read"]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -54,27 +54,35 @@ class HttpUpstream:
 
     async def ask(self, outgoing: Outgoing, *, exact: bool = False) -> Answer:
         """Send a request that changes nothing: a listing or a discovery."""
-        reply = await self._client.post(self._fixed + outgoing.headers, outgoing.body)
-        if reply.content_type == "text/event-stream":
-            message = sse.reduce(reply.body, outgoing.id, lambda data: body.decode_answer(data, exact=exact))
-            if message is None:
-                raise _bad("the event stream holds no response to this request", reply.status)
-            return _checked(reply.status, message)
-        try:
-            answer = body.decode_answer(reply.body, exact=exact)
-        except StrictError as error:
-            raise _bad(f"not a JSON-RPC response: {error}", reply.status) from None
-        if not isinstance(answer, dict):
-            raise _bad("not a JSON object", reply.status)
-        # SPEC: gateway.md 11 [STRICTER]: another id, or neither result nor error, is no answer to this request.
-        if "id" not in answer or not jsonrpc.same_id(answer["id"], outgoing.id):
-            raise _bad("the response carries another id", reply.status)
-        if ("result" in answer) == ("error" in answer):
-            raise _bad("the response must hold either result or error", reply.status)
-        return _checked(reply.status, answer)
+        return read(await self.send(outgoing), outgoing, exact=exact)
+
+    def send(self, outgoing: Outgoing) -> Awaitable[Reply]:
+        """Send a request that changes nothing, and return its answer unread, for `read`."""
+        return self._client.post(self._fixed + outgoing.headers, outgoing.body)
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def read(reply: Reply, outgoing: Outgoing, *, exact: bool = False) -> Answer:
+    """Return the response to `outgoing` in `reply`; raise UpstreamError when it holds none."""
+    if reply.content_type == "text/event-stream":
+        message = sse.reduce(reply.body, outgoing.id, lambda data: body.decode_answer(data, exact=exact))
+        if message is None:
+            raise _bad("the event stream holds no response to this request", reply.status)
+        return _checked(reply.status, message)
+    try:
+        answer = body.decode_answer(reply.body, exact=exact)
+    except StrictError as error:
+        raise _bad(f"not a JSON-RPC response: {error}", reply.status) from None
+    if not isinstance(answer, dict):
+        raise _bad("not a JSON object", reply.status)
+    # SPEC: gateway.md 11 [STRICTER]: another id, or neither result nor error, is no answer to this request.
+    if "id" not in answer or not jsonrpc.same_id(answer["id"], outgoing.id):
+        raise _bad("the response carries another id", reply.status)
+    if ("result" in answer) == ("error" in answer):
+        raise _bad("the response must hold either result or error", reply.status)
+    return _checked(reply.status, answer)
 
 
 def _checked(status: int, message: dict[str, object]) -> Answer:

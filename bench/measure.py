@@ -30,6 +30,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import shutil
@@ -58,7 +59,11 @@ SCENARIOS = {
     "denied": ("tools/call", "not_in_policy", ARGUMENTS, "isError", 1.0),
     "list100": ("tools/list", None, None, "read_small", 1.0),
     "poison": ("tools/call", "read_poison", ARGUMENTS, "content", 1.0),
+    "l1": ("tools/call", "t098", ARGUMENTS, "content", 1.0),
+    "l2_issue": ("tools/call", "t099", ARGUMENTS, "requestState", 1.0),
+    "l2_confirm": ("tools/call", "t099", ARGUMENTS, "content", 1.0),
 }
+CONFIRMED = "l2_confirm"  # each request carries the answer to a question asked before the turn
 
 
 class Failed(Exception):
@@ -76,8 +81,8 @@ def token(now):
     return body + "." + b64(hmac.new(SECRET.encode(), body.encode(), hashlib.sha256).digest())
 
 
-def request_bytes(scenario, target, port, bearer):
-    """One whole HTTP request; the load generator replaces the id 1000000."""
+def request_bytes(scenario, target, port, bearer, state=None):
+    """One whole HTTP request; the load generator replaces the id 1000000. `state` answers a question with yes."""
     method, tool, arguments, _, _ = SCENARIOS[scenario]
     params = {
         "_meta": {
@@ -88,6 +93,9 @@ def request_bytes(scenario, target, port, bearer):
     }
     if tool:
         params = {"name": tool, "arguments": arguments, **params}
+    if state is not None:
+        params["requestState"] = state
+        params["inputResponses"] = {"airlock-confirm": {"action": "accept", "content": {"confirm": True}}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1000000, "method": method, "params": params}).encode()
     headers = {
         "Host": f"127.0.0.1:{port}",
@@ -283,8 +291,24 @@ class Bench:
                     target.stop()
         return added
 
+    def ask(self, target, count):
+        """Have `count` questions asked, and write the requests that answer each of them with yes."""
+        answer = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
+        whole = request_bytes("l2_issue", target.spec, target.port, target.bearer)
+        head, _, body = whole.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        requests = []
+        for _ in range(count):
+            answer.request("POST", target.spec.get("path", "/mcp"), body, headers)
+            state = json.loads(answer.getresponse().read())["result"]["requestState"]
+            requests.append(request_bytes(CONFIRMED, target.spec, target.port, target.bearer, state))
+        answer.close()
+        (target.folder / f"{CONFIRMED}.req").write_bytes(b"".join(requests))
+
     def turn(self, target, scenario, conns, requests):
         """Drive one turn. Returns its figures, or {"error": text}."""
+        if scenario == CONFIRMED:
+            self.ask(target, requests)
         before = cpu_s(tree(target.process.pid))
         command = [str(self.tmp / "load"), str(target.port), str(conns), str(requests)]
         command += [str(target.folder / f"{scenario}.req"), SCENARIOS[scenario][3]]

@@ -28,6 +28,7 @@ OUT = HERE / "out"
 PEER_NEEDS = ["mcp-airlock[regex]==0.4.1"]
 CONNS = (1, 16, 64)
 SCENARIOS = ("l0_small", "l0_16k", "l3", "denied", "list100")
+GATED = ("l1", "l2_issue", "l2_confirm")  # figures without a limit of their own
 WINDOW_CALLS = 10_000  # what the limit speaks of
 
 # CPU of the product as a share of the base, at 1, 16 and 64 connections: (must, aim).
@@ -86,13 +87,13 @@ def specs(product):
         {"name": "peer", "scale": 0.13, **gateway(str(peer_bin / "mcp-airlock"))},
         {
             "name": "raw",
-            "skip": ["denied"],
+            "skip": ["denied", *GATED],
             "cmd": ["{python}", "{dir}/refs/raw_passthrough.py", "{port}", "{upstream_port}"],
         },
         {
             "name": "starlette",
             "scale": 0.13,
-            "skip": ["denied"],
+            "skip": ["denied", *GATED],
             "cmd": [str(peer_bin / "python"), "{dir}/refs/starlette_httpx.py", "{port}", "{upstream}"],
         },
     ]
@@ -247,6 +248,7 @@ def main():
     with measure.Bench() as bench:
         targets = bench.add_all(targets_file, starts)
         plan = [(scenario, conns) for scenario in SCENARIOS for conns in CONNS] + [("l0_1m", 1)]
+        plan += [(scenario, 16) for scenario in GATED]
         for scenario, conns in plan:
             rows += (new := bench.compare(targets, scenario, conns, requests, rounds, bases))
             measure.print_rows(new, bases)

@@ -221,8 +221,8 @@ For every command:
 `--help` and `--version` return {out.OK}; a command that lacks its subcommand prints its help and returns
 {out.USAGE}.
 
-A running gateway does not end on SIGHUP, and does not reload anything either: it writes the warning
-`SIGHUP: this version cannot reload; restart it` and goes on.
+A running gateway does not end on SIGHUP: it reads its policy and its pins again, takes both or neither, and says so
+in one line.
 {sections}"""
 
 

@@ -744,6 +744,10 @@ def test_a_second_sigterm_cuts_the_drain_short(process):
         assert process.line() == b"holding"
         process.process.send_signal(signal.SIGTERM)
         assert until_closed(idle) == b""
+        process.process.send_signal(
+            signal.SIGTERM
+        )  # a service manager tells a supervisor and its workers alike
+        pause(0.7)
         process.process.send_signal(signal.SIGTERM)
         until_closed(held)
     out, err = process.process.communicate(timeout=10)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,7 @@ def test_the_file_is_made_for_its_owner_alone(log):
 
 
 def test_one_record_costs_one_system_call(log, monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)  # one look a second comes to that
     sink = log.open(max_bytes=100_000)
     calls = []
     real = os.write
@@ -458,6 +460,64 @@ def test_a_file_size_limit_of_the_system_tears_nothing(tmp_path):
     outcome = chain.verify([("audit.jsonl", auditfiles.read_lines(str(tmp_path / "audit.jsonl")))])
     assert isinstance(outcome, chain.Verified)
     assert outcome.records == fits + 1
+
+
+# A file that is taken away
+
+
+def looking(monkeypatch) -> None:
+    """Make every write a second later than the one before."""
+    seconds = iter(range(1, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
+
+
+def test_a_removed_file_is_made_anew_and_the_chain_goes_on_in_it(log, monkeypatch):
+    looking(monkeypatch)
+    sink = log.open()
+    sink.write(record(1))
+    head = json.loads(log.path.read_text())["hash"]
+    log.path.unlink()
+    sink.write(record(2))
+    sink.write(record(3))
+    assert log.calls() == [2, 3]
+    assert json.loads(log.path.read_text().splitlines()[0])["prev"] == head
+    assert log.verdict().startswith("OK: 2 records")
+    assert log.warnings == [f"{log.path}: was removed; the chain goes on in a new file"]
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+
+
+def test_while_a_removed_file_cannot_be_made_anew_every_write_fails(log, monkeypatch):
+    rows: list[bytes] = []
+    folder = log.path.parent / "folder"
+    folder.mkdir()
+    path = folder / "audit.jsonl"
+    sink = jsonl.open(str(path), warn=log.warnings.append, mirror=rows.append)
+    log.sinks.append(sink)
+    sink.write(record(1))
+    path.unlink()
+    folder.rmdir()
+    later = time.monotonic() + 10
+    monkeypatch.setattr(time, "monotonic", lambda: later)  # a look that failed is repeated at once
+    for number in (2, 3, 4):
+        with pytest.raises(OSError, match="No such file"):
+            sink.write(record(number))
+    folder.mkdir()
+    sink.write(record(5))
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (int(row["call_id"], 16), row["prev"]) == (5, json.loads(rows[0])["hash"])
+    assert len(rows) == 5  # the table heard of all of them
+
+
+def test_what_an_editor_put_in_the_files_place_is_written_on(log, monkeypatch):
+    looking(monkeypatch)
+    sink = log.open()
+    sink.write(record(1))
+    saved = log.path.with_name("saved")
+    saved.write_bytes(log.path.read_bytes().rstrip(b"\n"))
+    saved.rename(log.path)
+    sink.write(record(2))
+    assert log.calls() == [1, 2]
+    assert log.verdict().startswith("OK: 2 records")
 
 
 # Rotation

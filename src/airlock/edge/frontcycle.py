@@ -31,6 +31,7 @@ def _status_line(status: int) -> bytes:
 
 
 _STATUS = {status: _status_line(status) for status in range(100, 600)}
+_BROKE = _STATUS[500] + b"content-type: text/plain; charset=utf-8\r\ncontent-length: "
 _JSON = {
     status: line + b"content-type: application/json\r\ncontent-length: " for status, line in _STATUS.items()
 }
@@ -52,8 +53,10 @@ class DirectCycle:
 
     __slots__ = (
         "_parts", "body", "disconnected", "front", "headers", "keep_alive", "more_body", "response_complete",
-        "response_started", "transport",
+        "response_started", "task", "transport",
     )  # fmt: skip
+
+    task: asyncio.Task[None]
 
     def __init__(self, front: Connection, headers: list[Line], *, keep_alive: bool) -> None:
         self.front = front
@@ -82,32 +85,34 @@ class DirectCycle:
         """The client left, or its request was refused: nothing more is written."""
         self.disconnected = True
 
-    async def run(self, direct: Direct) -> None:
-        """Make the answer and write it."""
-        front = self.front
-        body: bytes | bytearray = self.body
+    async def run(self, direct: Direct, tasks: set[asyncio.Task[None]]) -> None:
+        """Make the answer and write it; take this call's task out of `tasks` at the end."""
         try:
-            status, answer = await direct.answer(self.headers, body if type(body) is bytes else bytes(body))
-            head = _JSON[status]
-            if status in direct.also:
-                head = b"%b%b: %b\r\ncontent-length: " % (head[:-16], *direct.also[status])
-        except Exception:  # noqa: BLE001 - the boundary: what broke told of itself; the client gets no word of it
-            self.keep_alive = False
-            head, answer = (
-                _STATUS[500] + b"content-type: text/plain; charset=utf-8\r\ncontent-length: ",
-                _FAILED,
-            )
-        if front.flow.write_paused and not self.disconnected:
-            await front.flow.drain()
-        if self.disconnected:
-            return
-        self.response_started = True
-        end = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
-        self.transport.write(b"%b%d%b%b" % (head, len(answer), end, answer))
-        self.response_complete = True
-        if not self.keep_alive:
-            self.transport.close()
-        front.on_response_complete()
+            front = self.front
+            body: bytes | bytearray = self.body
+            try:
+                status, answer = await direct.answer(
+                    self.headers, body if type(body) is bytes else bytes(body)
+                )
+                head = _JSON[status]
+                if status in direct.also:
+                    head = b"%b%b: %b\r\ncontent-length: " % (head[:-16], *direct.also[status])
+            except Exception:  # noqa: BLE001 - the boundary: what broke told of itself, the client gets no word of it
+                self.keep_alive = False
+                head, answer = _BROKE, _FAILED
+            if front.flow.write_paused and not self.disconnected:
+                await front.flow.drain()
+            if self.disconnected:
+                return
+            self.response_started = True
+            end = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
+            self.transport.write(b"%b%d%b%b" % (head, len(answer), end, answer))
+            self.response_complete = True
+            if not self.keep_alive:
+                self.transport.close()
+            front.on_response_complete()
+        finally:
+            tasks.discard(self.task)
 
 
 class AsgiCycle:

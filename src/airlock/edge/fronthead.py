@@ -214,12 +214,12 @@ class HeadProtocol(asyncio.Protocol):
         state = self.state
         if type(cycle) is DirectCycle:
             assert state.direct is not None
-            task = self.loop.create_task(cycle.run(state.direct))
+            cycle.task = task = self.loop.create_task(cycle.run(state.direct, state.tasks))
         else:
             assert type(cycle) is AsgiCycle
             task = self.loop.create_task(cycle.run(state.app))
+            task.add_done_callback(state.tasks.discard)
         state.tasks.add(task)
-        task.add_done_callback(state.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its call."""

@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answer",
+        "_connect_by",
         "_deadline",
         "_loop",
         "_poll",
@@ -60,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._answer: Answer | None = None
         self._waiter: asyncio.Future[Reply | UpstreamError] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
+        self._connect_by = self._deadline = 0.0
         self._request = b""
         self._sent = False
         self.transport: asyncio.Transport | None = None
@@ -72,15 +73,22 @@ class Connection(asyncio.Protocol):
         limits = self._pool.limits
         self._waiter = waiter = self._loop.create_future()
         self._answer = Answer(limits)
-        self._deadline = now + limits.total_s
         if self.transport is not None:
-            self._timer = self._loop.call_later(limits.total_s, self._expire)
+            self._deadline = now + limits.total_s
             self._sent = True
             self.transport.write(request)
         else:
-            self._timer = self._loop.call_later(min(limits.connect_s, limits.total_s), self._expire)
+            self._connect_by = now + min(limits.connect_s, limits.total_s)
+            self._deadline = now + limits.total_s
             self._request = request
+        # One timer serves many calls: it stays when a call ends, and firing looks whose time is over.
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due(), self._expire)
         return waiter
+
+    def _due(self) -> float:
+        """When the call under way has had its time."""
+        return self._deadline if self.transport is not None else self._connect_by
 
     def leave(self, waiter: asyncio.Future[Reply | UpstreamError]) -> None:
         """End the wait. When the answer has not come, the connection cannot be used again."""
@@ -156,6 +164,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the pool; a call that still runs will get no answer."""
         self._pool.forget(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.fail("torn answer" if exc is None else type(exc).__name__)
 
     def _finish(self, answer: Answer) -> None:
@@ -176,15 +187,15 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> asyncio.Future[Reply | UpstreamError] | None:
         self._answer = None
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
         waiter, self._waiter = self._waiter, None
         return waiter
 
     def _expire(self) -> None:
-        # One handle at a time: it is set for the connect limit first, then for the rest of the deadline.
-        if self._sent and self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._expire)
+        self._timer = None
+        if self._waiter is None:
+            return
+        due = self._due()
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._expire)
         else:
             self.fail("TimeoutError")

@@ -10,6 +10,7 @@ import importlib.util
 import signal
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 from airlock.edge.asgi import App
@@ -20,12 +21,14 @@ __all__ = ["Direct", "FrontLimits", "FrontServer", "bind", "make_server", "run"]
 
 _BACKLOG = 2048
 _SETTLE_S = 5.0  # how long calls that a shutdown cancels may take to write what they must
+_SAME_S = 0.5  # what signals a whole group of processes reaches a worker once more through its supervisor
 
 
 class FrontServer:
     """Serves until told to stop; then finishes what is open and runs `on_stop`.
 
-    The first signal stops gracefully, the second does not wait for open calls, the third is the kernel's.
+    The first signal stops gracefully, a second does not wait for open calls, the third is the kernel's. Signals
+    within half a second of the first are still the first.
     `loop` names the event loop to make: `uvloop` where it is installed, else `asyncio`.
     """
 
@@ -37,6 +40,7 @@ class FrontServer:
         self.on_hangup: Callable[[], None] | None = None
         self.signalled: signal.Signals | None = None
         self.forced = False
+        self._signalled_at = 0.0
         self._stopping: Callable[[], object] = lambda: None
 
     def run(self, sock: socket.socket) -> None:
@@ -99,7 +103,12 @@ class FrontServer:
 
     def _signal(self, sig: signal.Signals) -> None:
         """Take a signal; it is not raised again at the end, `run` decides the exit status."""
-        if self.signalled is not None:
+        now = time.monotonic()
+        if self.signalled is None:
+            self._signalled_at = now
+        elif now - self._signalled_at < _SAME_S:
+            return
+        else:
             self.forced = True
             signal.signal(sig, signal.SIG_DFL)
         self.signalled = sig

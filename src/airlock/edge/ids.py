@@ -30,16 +30,17 @@ class SystemIds:
     def hex(self, nbytes: int) -> str:
         """`2 * nbytes` lower-case hex digits; `nbytes` must be from 1 to 1024."""
         # SECURITY: an empty identifier would name every confirmation at once.
-        if not 1 <= nbytes <= 1024:
+        if nbytes < 1 or nbytes > 1024:
             raise ValueError("an identifier has from 1 to 1024 bytes")
         with self._lock:
             start = self._at
-            end = start + 2 * nbytes
-            if end > len(self._digits):
-                self._digits = os.urandom(_FETCHED).hex()
-                start, end = 0, 2 * nbytes
-            self._at = end
-            return self._digits[start:end]
+            self._at = end = start + 2 * nbytes
+            found = self._digits[start:end]
+            if len(found) == end - start:
+                return found
+            self._digits = digits = os.urandom(_FETCHED).hex()
+            self._at = 2 * nbytes
+            return digits[: 2 * nbytes]
 
 
 def _forget(ids: SystemIds | None) -> None:

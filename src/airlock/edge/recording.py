@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from airlock.core.audit.record import Phase, Record, Subject, subject
+from airlock.core.audit.record import Phase, Record, Subject, raw
 from airlock.core.decision import Verdict
 from airlock.core.ports import AuditSink, Clock
 from airlock.core.rules import Rule
@@ -51,10 +51,7 @@ def entry(
     trace_id: str | None = None,
 ) -> Entry:
     """Make the entry of an action about which nothing is decided yet: until then it says `internal.error`."""
-    about = subject(
-        call_id=call_id, principal=principal, method=method, tool=tool, args_json=args_json, trace_id=trace_id
-    )
-    return Entry(call_id, about)
+    return Entry(call_id, Subject(call_id, principal, method, tool, raw(args_json), trace_id))
 
 
 class Recorder:

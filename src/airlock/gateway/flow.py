@@ -284,13 +284,15 @@ async def _answered(
     shaped = shaping.shape(
         result, call.snapshot.scanner, limits, verdict=verdict, rule=decision.rule, dry_run=grant.dry_run
     )
+    call.suspicious = shaped.suspicious
     # 15
+    detail = shaped.detail
     if asks:
         if answer.status == 200 and not own_error:
             return await _asked(call, result, answer.status, shaped.detail)
-        shaped.detail["no_prompt"] = "the dry run failed, nobody was asked"
+        detail = {**shaped.detail, "no_prompt": "the dry run failed, nobody was asked"}
     # 16
-    _closed(call, answer.status, shaped.detail or None)
+    _closed(call, answer.status, detail or None)
     return Answer(answer.status, body.with_result(call.request.id, shaped.encoded))
 
 

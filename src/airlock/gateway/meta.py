@@ -46,6 +46,9 @@ PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
 
 _REBUILT = frozenset({"traceparent", "tracestate"})
+_USUAL = frozenset(
+    {f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientCapabilities", "clientInfo")}
+)
 
 SET: tuple[tuple[str, str, str], ...] = (
     (VERDICT, "every `tools/call` result", "`allow`, `deny`, `confirm` or `error`"),
@@ -74,7 +77,11 @@ SET: tuple[tuple[str, str, str], ...] = (
         "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool` (listing)",
     ),
     (HIDDEN_TOOLS, "`tools/list` results", "number of tools left out for this caller"),
-    (PIN_MISMATCH, "`tools/list` results, when there are any", "number of tools that are not what was pinned"),
+    (
+        PIN_MISMATCH,
+        "`tools/list` results, when there are any",
+        "number of tools that are not what was pinned",
+    ),
     (PRINCIPAL, "requests to the upstream", "text: who asks"),
     (GROUPS, "requests to the upstream, of a caller with groups", "array of texts"),
     ("traceparent", "requests to the upstream", "text: the gateway's own span"),
@@ -101,11 +108,10 @@ def for_upstream(client_meta: dict[str, object], principal: Principal, trace: Tr
 
     SECURITY: a client that sends `io.mcp-airlock/principal` must not be believed by the upstream (T32).
     """
-    meta = {
-        key: value
-        for key, value in client_meta.items()
-        if not key.startswith(PREFIX) and key not in _REBUILT and (key != "baggage" or isinstance(value, str))
-    }
+    meta = client_meta.copy()
+    for key in client_meta.keys() - _USUAL:
+        if key.startswith(PREFIX) or key in _REBUILT or (key == "baggage" and not isinstance(meta[key], str)):
+            del meta[key]
     meta[PRINCIPAL] = principal.name
     if principal.groups:
         meta[GROUPS] = list(principal.groups)

@@ -8,12 +8,19 @@ from __future__ import annotations
 import asyncio
 
 from airlock.core.errors import AirlockError
+from airlock.core.policy.model import Policy
+from airlock.core.policy.pins import Pins
 from airlock.edge.settings import Environment
 from airlock.gateway.gate import Gate, Snapshot
 from airlock.gateway.parts import load_pins, load_policy
 from airlock.gateway.settings import Flags
 
-__all__ = ["Reloader"]
+__all__ = ["Reloader", "read_pair"]
+
+
+def read_pair(flags: Flags, env: Environment, environment: str) -> tuple[Policy, Pins]:
+    """Read what the flags and variables name, for `environment`. Raises ConfigError or OSError."""
+    return load_policy(flags.policy, environment), load_pins(flags, env)
 
 
 class Reloader:
@@ -59,5 +66,4 @@ class Reloader:
         gate.log.line(f"policy reloaded: {len(fresh.policy.tools)} tools (was {len(was.tools)})")
 
     def _read(self, environment: str) -> Snapshot:
-        policy = load_policy(self._flags.policy, environment)
-        return Snapshot.of(policy, load_pins(self._flags, self._env))
+        return Snapshot.of(*read_pair(self._flags, self._env, environment))

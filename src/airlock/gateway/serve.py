@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from airlock.core.approval.ticket import Keys
-from airlock.core.errors import ConfigError
+from airlock.core.errors import AirlockError, ConfigError
 from airlock.core.policy.model import Policy
 from airlock.core.policy.pins import Pins
 from airlock.core.secret import Secret
@@ -34,7 +34,7 @@ from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Gate, Snapshot
 from airlock.gateway.outofband import Approvers, open_notifier
 from airlock.gateway.parts import Audit
-from airlock.gateway.reload import Reloader
+from airlock.gateway.reload import Reloader, read_pair
 from airlock.gateway.settings import Defaults, Flags, Limits
 from airlock.gateway.tracing import open_tracer
 from airlock.gateway.upstream.http import HttpUpstream
@@ -95,9 +95,8 @@ class _Start:
         with ExitStack() as opened:
             audits: list[Audit] = []
             for number in range(flags.workers):
-                audit = Audit(flags, env, log, number)
-                opened.callback(audit.close)
-                audits.append(audit)
+                audits.append(Audit(flags, env, log, number))
+                opened.callback(audits[-1].close)
             dsn = parts.store_dsn(env, self.defaults)
             parts.store(dsn, SystemClock(), env)  # checked here; each worker makes its own
             approvals = approval_settings(env)
@@ -105,15 +104,32 @@ class _Start:
             keys = Keys.derive(parts.signing_key(env, kept=kept))
             parts.identity(env, log)
             socks = _listen(flags.host, flags.port, flags.workers)
+            if flags.workers == 1:
+                return self._worker(audits[0], socks[0], dsn, approvals, keys)
+            # INVARIANT: where a chain goes on is known to who wrote last, not here: each worker opens its own file.
+            opened.close()
+
+            def unlisten() -> None:
+                for sock in socks:
+                    sock.close()
 
             def work(number: int) -> int:
-                return self._worker(audits[number], socks[number], dsn, approvals, keys)
+                sock = socks.pop(number)
+                unlisten()  # a socket of others must not outlive their end
+                audit = Audit(flags, env, log, number)
+                return self._worker(audit, sock, dsn, approvals, keys)
 
-            if flags.workers == 1:
-                return work(0)
             where = _address(socks[0])
             log.line(f"listening on {where} ({self._described()}, {flags.workers} workers)")
-            return workers.run(flags.workers, work, log.line)
+            return workers.run(flags.workers, work, log.line, on_hangup=self._reread, on_stop=unlisten)
+
+    def _reread(self) -> None:
+        """Let a worker that is started later begin with what the running ones reloaded; they say how that went."""
+        try:
+            pair = read_pair(self.flags, self.env, self.policy.environment)
+        except (AirlockError, OSError):
+            return
+        self.policy, self.pins = pair
 
     def _described(self) -> str:
         return f"environment {self.policy.environment}, {len(self.policy.tools)} tools"

@@ -5,6 +5,8 @@ Pure. SPEC: gateway.md 6.14, 3.5, 9.6, 10.
 
 from __future__ import annotations
 
+import msgspec
+
 from airlock.core.decision import Verdict
 from airlock.core.policy.model import OutputLimits
 from airlock.core.rules import Rule
@@ -13,15 +15,15 @@ from airlock.gateway import body, meta, output
 
 __all__ = ["Shaped", "shape"]
 
+_NOTHING: dict[str, object] = {}
 
-class Shaped:
-    """An encoded result and what the outcome record says about its shaping."""
 
-    __slots__ = ("detail", "encoded")
+class Shaped(msgspec.Struct, frozen=True, gc=False):
+    """An encoded result, what the outcome record says about its shaping (empty: nothing), and how many findings."""
 
-    def __init__(self, encoded: bytes, detail: dict[str, object]) -> None:
-        self.encoded = encoded
-        self.detail = detail
+    encoded: bytes
+    detail: dict[str, object] = _NOTHING
+    suspicious: int = 0
 
 
 def shape(
@@ -39,19 +41,18 @@ def shape(
     own[meta.VERDICT] = verdict
     own[meta.RULE_ID] = rule
     own[meta.DRY_RUN] = dry_run
-    detail: dict[str, object] = {}
+    detail: dict[str, object] | None = None
+    findings: list[dict[str, object]] = []
     try:
-        encoded, numbers = output.capped(result, limits, dry=dry_run is True)
-        if numbers is not None:
-            detail.update(numbers)
+        encoded, detail = output.capped(result, limits, dry=dry_run is True)
         structured = result.get("structuredContent")
         text = None if structured is None else body.written(structured)
         findings = scanner.scan_result(result, text)
         if findings:
             own[meta.SUSPICIOUS] = findings
-            detail["suspicious"] = sorted({str(finding["rule"]) for finding in findings})
+            detail = {**(detail or {}), "suspicious": sorted({str(finding["rule"]) for finding in findings})}
             encoded = body.encode(result)
     except Exception as error:  # noqa: BLE001 - the boundary: the call ran, so its result must not be lost (T60)
-        detail["postprocess_error"] = type(error).__name__
+        detail = {**(detail or {}), "postprocess_error": type(error).__name__}
         encoded = body.encode(result)
-    return Shaped(encoded, detail)
+    return Shaped(encoded) if detail is None else Shaped(encoded, detail, len(findings))

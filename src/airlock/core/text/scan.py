@@ -248,21 +248,22 @@ class Scanner:
         """
         findings: dict[tuple[str, str], dict[str, object]] = {}
         content = result.get("content")
-        texts: list[tuple[int, object]] = []
         if isinstance(content, list):
-            texts = [
-                (index, block.get("text")) for index, block in enumerate(content) if isinstance(block, dict)
-            ]
-        if structured_text is not None:
-            texts.append((-1, structured_text))
-        for block, text in texts:
-            if not isinstance(text, str):
-                continue
-            for rule, excerpt in self._marks(text, mentions=True):
-                findings.setdefault((rule, excerpt), {"rule": rule, "block": block, "excerpt": excerpt})
-                if len(findings) == MAX_FINDINGS:
+            for index, block in enumerate(content):
+                text = block.get("text") if isinstance(block, dict) else None
+                if isinstance(text, str) and self._full(findings, index, text):
                     return list(findings.values())
+        if structured_text is not None:
+            self._full(findings, -1, structured_text)
         return list(findings.values())
+
+    def _full(self, findings: dict[tuple[str, str], dict[str, object]], block: int, text: str) -> bool:
+        """Add what is found in one text of a result; True when there is no room for more."""
+        for rule, excerpt in self._marks(text, mentions=True):
+            findings.setdefault((rule, excerpt), {"rule": rule, "block": block, "excerpt": excerpt})
+            if len(findings) == MAX_FINDINGS:
+                return True
+        return False
 
     def scan_tools(self, tools: Iterable[object]) -> list[dict[str, object]]:
         """Return the findings `{"rule", "tool", "excerpt"}` in listed tools, at most `MAX_FINDINGS` in all.

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 
 from airlock.core.audit import chain
@@ -19,6 +20,7 @@ from airlock.edge import auditfiles
 __all__ = ["JsonlSink", "open"]
 
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_LOOK_EVERY_S = 1.0  # a look costs as much as a write
 
 
 class JsonlSink:
@@ -47,6 +49,7 @@ class JsonlSink:
         self._warn = warn
         self._mirror = mirror
         self._rotation_failed = False
+        self._next_look = time.monotonic() + _LOOK_EVERY_S
         self._lock = threading.Lock()
 
     def write(self, *records: Record) -> None:
@@ -58,16 +61,22 @@ class JsonlSink:
             if self._fd < 0:
                 raise OSError(errno.EBADF, "the audit file is closed", self._path)
             data, digest = chain.seal(records[0], self._prev)
-            for record in records[1:]:
-                line, digest = chain.seal(record, digest)
-                data += line
-            if self._max_bytes and self._size + self._newline_owed + len(data) > self._max_bytes:
-                self._make_room(len(data))
+            if len(records) > 1:
+                for record in records[1:]:
+                    line, digest = chain.seal(record, digest)
+                    data += line
             if self._mirror is not None:
                 # SPEC: gateway.md 12.7: a row for the table also when the file refuses the line (T37).
                 for line in data[:-1].split(b"\n"):
                     self._mirror(line)
-            if self._newline_owed:
+            now = time.monotonic()
+            if now >= self._next_look:
+                self._look()
+                self._next_look = now + _LOOK_EVERY_S
+            if self._max_bytes and self._size + self._newline_owed + len(data) > self._max_bytes:
+                self._make_room(len(data))
+            owed = self._newline_owed
+            if owed:
                 data = b"\n" + data
             try:
                 written = os.write(self._fd, data)
@@ -78,8 +87,9 @@ class JsonlSink:
                 self._cut_back(written)
                 problem = f"only {written} of {len(data)} bytes written"
                 raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({problem})", self._path)
+            if owed:
+                self._newline_owed = False
             self._size += written
-            self._newline_owed = False
             self._prev = digest
 
     def close(self) -> None:
@@ -88,6 +98,22 @@ class JsonlSink:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+
+    def _look(self) -> None:
+        """Make the file anew when somebody removed it. Raises OSError, for every record, while that cannot be.
+
+        SECURITY: a write to a removed file succeeds, and the record is nowhere.
+        LIMIT: that is noticed within a second of writing, and not for a file that was only moved away.
+        """
+        info = os.fstat(self._fd)
+        if info.st_nlink or not stat.S_ISREG(info.st_mode):
+            return
+        fd = os.open(self._path, _APPEND, 0o600)
+        os.close(self._fd)
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+        self._newline_owed = self._size > 0 and os.pread(fd, 1, self._size - 1) != b"\n"
+        self._warn(f"{self._path}: was removed; the chain goes on in a new file")
 
     def _failed(self) -> None:
         """A failing device may have taken some of a write. A newline too many is only a blank line."""

@@ -16,6 +16,9 @@ from airlock.gateway.modern.headers import Inbound, decode_name
 __all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "missing_principal", "oversized"]
 
 REVISION = "2026-07-28"
+_REVISION = REVISION.encode("ascii")
+_CALL = "tools/call"
+_CALL_BYTES = _CALL.encode("ascii")
 METHODS = frozenset({"tools/call", "tools/list", "server/discover"})
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -23,7 +26,7 @@ _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """An admitted request. `params` is the client's own mapping, never changed in place.
 
     `name` and `arguments` are those of a `tools/call`, else None and empty.
@@ -142,9 +145,12 @@ def _routed(
 
 def _disagreement(method: str, params: dict[str, object], version: object, inbound: Inbound) -> str | None:
     """SPEC: gateway.md 2.1, in its order. Header values are compared without surrounding blanks."""
-    if inbound.protocol_version is None or _text(inbound.protocol_version) != version:
+    # What agrees byte for byte, as with every honest client, is not looked at more closely.
+    exact = inbound.protocol_version == _REVISION and version == REVISION
+    if not exact and (inbound.protocol_version is None or _text(inbound.protocol_version) != version):
         return "the MCP-Protocol-Version header must equal the version in params._meta"
-    if inbound.mcp_method is None or _text(inbound.mcp_method) != method:
+    exact = inbound.mcp_method == _CALL_BYTES and method == _CALL
+    if not exact and (inbound.mcp_method is None or _text(inbound.mcp_method) != method):
         return "the Mcp-Method header must equal the method"
     field = _NAMED.get(method)
     named = params.get(field) if field is not None else None

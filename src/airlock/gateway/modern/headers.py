@@ -83,7 +83,7 @@ def decode_name(value: bytes) -> str | None:
         text = value.decode("utf-8").strip(" \t")
     except UnicodeDecodeError:
         return None
-    if not (text.endswith("?=") and text.startswith(_SENTINEL)):
+    if text[:9] != _SENTINEL or text[-2:] != "?=":
         return text
     payload = text[len(_SENTINEL) : -2]
     try:

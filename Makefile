@@ -15,10 +15,10 @@ export UV_PROJECT_ENVIRONMENT := $(VENV)
 export UV_PYTHON_DOWNLOADS    := never
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench cases fuzz coverage clean
+.PHONY: help setup demo test check bench cases fuzz coverage clean test-browser test-deploy test-image test-servers test-harness
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## make .venv with everything in it (the other targets do this by themselves)
 
@@ -41,6 +41,26 @@ check: $(READY) ## lint, format, types, import contracts, architecture tests
 	$(BIN)/mypy src tests examples docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/arch
+
+test-browser: $(READY) ## the pages in a real browser (Chromium, Debian: apt install chromium)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group browser
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/browser $(ARGS)
+
+test-deploy: $(READY) ## lint and render what deploys: images, chart, units, stacks
+	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/deploy --ignore tests/deploy/test_image.py $(ARGS)
+
+test-image: $(READY) ## build the image and drive a call through it (buildah, debootstrap; some minutes)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy
+	@$(BIN)/python -m pytest -q tests/deploy/test_image.py $(ARGS)
+
+test-servers: $(READY) ## the example policies against the servers they are for (npm registry)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
+	@$(BIN)/python -m pytest -q tests/servers $(ARGS)
+
+test-harness: $(READY) ## real agents through the gateway (npm registry)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
+	@$(BIN)/python -m pytest -q tests/harness $(ARGS)
 
 bench: $(READY) ## measure CPU per request against the published original (needs a C compiler)
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -1,16 +1,19 @@
 """What every store must hold. A module in `airlock/edge/stores` is tested here by being there.
 
 A module may offer `contract_uri(tmp_path)`: the URI of a fresh, empty store, or None when it cannot run here; its
-docstring then says what to install or set. Without one its URI is `<module>://`.
+docstring then says what to install or set. Without one its URI is `<module>://`. Postgres needs a server, which
+`tests/fakes/postgres.py` brings; a selection runs through PgBouncer in transaction mode, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import pkgutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,10 +21,14 @@ import airlock.edge.stores
 from airlock.core.errors import StoreUnavailable
 from airlock.core.ports import Store
 from airlock.edge import registry
+from tests.fakes.postgres import PgBouncer, PostgresServer
 
 START = 1_700_000_000.0
 KEPT_S = 86_400.0
 MODULES = sorted(module.name for module in pkgutil.iter_modules(airlock.edge.stores.__path__))
+POOLED = "postgres through pgbouncer"
+# Tests of what differs through PgBouncer: transactions and locks, and what comes back.
+pooled_too = pytest.mark.parametrize("make", [*MODULES, POOLED], indirect=True)
 
 
 class FakeClock:
@@ -41,18 +48,33 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(params=MODULES)
-def make(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Callable[[], Store]:
-    module = registry.load("airlock.edge.stores", request.param)
+def make(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Callable[[], Store]]:
+    with fresh_uri(request, tmp_path) as (module, uri):
+
+        def fresh() -> Store:
+            opened: Store = module.open(uri, clock)
+            return opened
+
+        yield fresh
+
+
+@contextlib.contextmanager
+def fresh_uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ModuleType, str]]:
+    """The module under test, and the URI of an empty store."""
+    name: str = request.param
+    if name in ("postgres", POOLED):
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        bouncer: PgBouncer | None = request.getfixturevalue("pgbouncer") if name == POOLED else None
+        dsn = server.schema() if bouncer is None else server.database()
+        yield registry.load("airlock.edge.stores", "postgres"), dsn if bouncer is None else bouncer.dsn(dsn)
+        server.drop(dsn)
+        return
+    module = registry.load("airlock.edge.stores", name)
     offered = getattr(module, "contract_uri", None)
-    uri = offered(tmp_path) if offered is not None else f"{request.param}://"
+    uri = offered(tmp_path) if offered is not None else f"{name}://"
     if uri is None:
-        pytest.skip(f"the {request.param} store cannot run here: {inspect.getdoc(offered)}")
-
-    def fresh() -> Store:
-        opened: Store = module.open(uri, clock)
-        return opened
-
-    return fresh
+        pytest.skip(f"the {name} store cannot run here: {inspect.getdoc(offered)}")
+    yield module, uri
 
 
 @pytest.fixture
@@ -63,7 +85,7 @@ async def store(make: Callable[[], Store]) -> AsyncIterator[Store]:
 
 
 def test_the_suite_finds_the_stores_there_are():
-    assert {"memory", "sqlite"} <= set(MODULES)
+    assert {"memory", "postgres", "sqlite"} <= set(MODULES)
 
 
 # --- keys
@@ -75,6 +97,7 @@ async def test_a_key_burns_once(store: Store):
     assert await store.burn("other", START + 600) is True
 
 
+@pooled_too
 async def test_of_many_burns_at_once_exactly_one_wins(store: Store):
     won = await asyncio.gather(*(store.burn("k", START + 600) for _ in range(50)))
     assert sorted(won) == [False] * 49 + [True]
@@ -95,6 +118,7 @@ async def test_an_approved_key_is_not_burned_and_burns_once(store: Store):
     assert await store.burn("k", START + 600) is False
 
 
+@pooled_too
 async def test_a_burned_key_stays_burned_when_it_is_approved(store: Store):
     await store.burn("k", START + 600)
     await store.approve("k", START + 600)
@@ -144,6 +168,7 @@ async def test_a_later_approval_counts_after_the_first_has_ended(store: Store, c
 # --- prompts
 
 
+@pooled_too
 async def test_a_prompt_is_kept_as_it_was_given(store: Store):
     text = '[prod] drop: delete\nArguments: {"name": "ключ 🗝"}\n\'; DROP TABLE airlock_keys; --'
     assert await store.prompt("k") is None
@@ -175,6 +200,7 @@ async def test_what_nobody_charged_is_zero(store: Store):
     assert await store.used("alice", "drop", 0.0) == 0
 
 
+@pooled_too
 async def test_a_charge_that_meets_the_limit_passes_and_one_over_does_not(store: Store):
     since = START - 600
     assert await store.reserve("alice", "drop", 3, START, since, 5) is True
@@ -269,6 +295,7 @@ async def test_sums_are_exact_for_any_order_of_charges_and_any_window(store: Sto
         assert await store.used("alice", "drop", since) == sum(n for ts, n in charges if ts >= since)
 
 
+@pooled_too
 @pytest.mark.case("T67")
 async def test_of_many_charges_at_once_exactly_as_many_pass_as_fit(store: Store):
     passed = await asyncio.gather(
@@ -297,13 +324,22 @@ async def test_a_refund_after_its_charge_was_dropped_leaves_no_credit(store: Sto
     assert await store.used("alice", "drop", clock.time - KEPT_S) == 1
 
 
+async def test_names_that_no_database_can_hold_are_counted_all_the_same(store: Store):
+    for name in ("a\0b", "'; DROP TABLE airlock_usage; --", "back\\slash'", "", "%s %(n)s %"):
+        assert await store.reserve(name, name, 3, START, START - 600, 5) is True
+        assert await store.reserve(name, name, 3, START, START - 600, 5) is False
+        assert await store.used(name, name, START - 600) == 3
+
+
 # --- life
 
 
+@pooled_too
 async def test_an_open_store_answers_a_ping(store: Store):
     await store.ping()
 
 
+@pooled_too
 async def test_a_closed_store_answers_nothing(make: Callable[[], Store]):
     store = make()
     await store.burn("k", START + 600)

@@ -11,6 +11,7 @@ import importlib
 import ipaddress
 import logging
 import re
+import traceback
 from functools import lru_cache
 from types import ModuleType
 from typing import Final
@@ -22,7 +23,7 @@ from airlock.core.errors import ConfigError
 from airlock.core.text.safe import one_line
 from airlock.edge.settings import Environment
 
-__all__ = ["DDL_LOCK", "Dsn", "driver", "set_timeouts"]
+__all__ = ["DDL_LOCK", "Dsn", "driver", "let_go", "set_timeouts"]
 
 DDL_LOCK: Final = 0x41524C4B
 """Advisory lock held by whoever makes tables, store and audit sink alike, so that replicas take turns."""
@@ -83,6 +84,22 @@ def set_timeouts(seconds: float) -> str:
     """
     ms = max(1, min(_MOST_MS, round(seconds * 1000)))
     return f"SELECT set_config('statement_timeout', '{ms}', false), set_config('lock_timeout', '{ms}', false)"
+
+
+def let_go(error: BaseException) -> None:
+    """Close what a failed attempt to connect left open: half a connection, held by the frames of its exception.
+
+    The driver's exceptions and frames hold each other, so that without this the server keeps a backend for it
+    until some day the garbage is collected.
+    """
+    left, seen = [error], {id(error)}
+    while left:
+        one = left.pop()
+        traceback.clear_frames(one.__traceback__)
+        for other in (one.__context__, one.__cause__):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                left.append(other)
 
 
 class Dsn(msgspec.Struct, frozen=True):

@@ -318,6 +318,7 @@ class Pool:
         try:
             connection = asyncio.run(connect())
         except Exception as error:  # noqa: BLE001 - the end of a thread: whoever waits gets it
+            pg.let_go(error)
             if made.set_running_or_notify_cancel():
                 made.set_exception(error)
         else:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import gc
 import importlib
-import logging
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -35,13 +36,14 @@ def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_drivers_loggers_are_silent(capfd: pytest.CaptureFixture[str]):
-    pg.driver()
-    pg.driver()
-    for name in ("psycopg", "psycopg.pool", "psycopg.cancel"):
-        logging.getLogger(name).error("could not reach db.internal")
-    assert capfd.readouterr() == ("", "")
-    assert len(logging.getLogger("psycopg").handlers) == 1
+@pytest.mark.parametrize("configured", ["", "logging.basicConfig(); "])
+def test_the_drivers_loggers_are_silent(configured: str):
+    code = (
+        f"import logging; from airlock.edge import pg; {configured}pg.driver(); pg.driver()\n"
+        "for name in ('psycopg', 'psycopg.pool'): logging.getLogger(name).error('could not reach db.internal')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_the_module_alone_does_not_load_the_driver():
@@ -50,6 +52,33 @@ def test_the_module_alone_does_not_load_the_driver():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "False\n"
     )
+
+
+def test_what_a_failed_attempt_held_is_let_go_without_the_garbage_collector():
+    class Half:
+        pass
+
+    halves: list[weakref.ref[Half]] = []
+
+    def attempt() -> None:
+        half = Half()
+        halves.append(weakref.ref(half))
+        try:
+            raise OSError("first")
+        except OSError as first:
+            error = RuntimeError("second")  # the frame holds the exception that holds the frame
+            raise error from first
+
+    gc.disable()
+    try:
+        try:
+            attempt()
+        except RuntimeError as error:
+            assert halves[0]() is not None
+            pg.let_go(error)
+        assert halves[0]() is None
+    finally:
+        gc.enable()
 
 
 # --- the bound and the defaults

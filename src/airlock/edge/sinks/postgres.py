@@ -234,6 +234,7 @@ class _Table:
             if not self._made:
                 self._make(conn)
         except (self._psycopg.Error, OSError) as exc:
+            pg.let_go(exc)
             self.close()  # a later attempt begins anew
             raise Unreachable(self._dsn.blank(str(exc))) from None
         return conn

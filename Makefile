@@ -47,8 +47,8 @@ test-browser: $(READY) ## the pages in a real browser (Chromium, Debian: apt ins
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/browser $(ARGS)
 
 test-deploy: $(READY) ## lint and render what deploys: images, chart, units, stacks
-	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/deploy --ignore tests/deploy/test_image.py $(ARGS)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy --group servers
+	@$(BIN)/python -m pytest -q -n 2 tests/deploy --ignore tests/deploy/test_image.py $(ARGS)
 
 test-image: $(READY) ## build the image and drive a call through it (buildah, debootstrap; some minutes)
 	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# grafana/mcp-grafana against Grafana. Needs docker compose 2.24 or newer; exits non-zero on any failure.
+set -euo pipefail
+cd "$(dirname "$0")"
+# shellcheck source=../stack.sh
+. ../stack.sh
+
+stack_up
+drive /e2e/grafana/driver.py
+verify_audit gateway
+printf '\nAll steps went as told.\n'

@@ -54,13 +54,15 @@ test-image: $(READY) ## build the image and drive a call through it (buildah, de
 	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy
 	@$(BIN)/python -m pytest -q tests/deploy/test_image.py $(ARGS)
 
-test-servers: $(READY) ## the example policies against the servers they are for (npm registry)
+test-servers: $(READY) ## the example policies against the servers they are for (PyPI, npm)
 	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
-	@$(BIN)/python -m pytest -q tests/servers $(ARGS)
+	@[ -d $(VENV)/npm/node_modules ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(VENV)/npm kubernetes-mcp-server@0.0.67 @modelcontextprotocol/server-postgres@0.6.2 || echo "no npm registry: the tests that need it say so"
+	@AIRLOCK_TEST_NPM=$(VENV)/npm $(BIN)/python -m pytest -q tests/servers $(ARGS)
 
-test-harness: $(READY) ## real agents through the gateway (npm registry)
-	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
-	@$(BIN)/python -m pytest -q tests/harness $(ARGS)
+test-harness: $(READY) ## a real agent, Claude Code, through the gateway (385 MB)
+	@[ -x $(VENV)/harness/bin/python ] || "$(UV)" venv -q --python $(PYTHON) $(VENV)/harness
+	@"$(UV)" pip install -q --python $(VENV)/harness/bin/python claude-agent-sdk==0.2.189
+	@AIRLOCK_TEST_CLAUDE=$$(echo $(VENV)/harness/lib/python*/site-packages/claude_agent_sdk/_bundled/claude) $(BIN)/python -m pytest -q tests/harness $(ARGS)
 
 bench: $(READY) ## measure CPU per request against the published original (needs a C compiler)
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -1,8 +1,8 @@
 """The ten-minute story in ten seconds: a real MCP client, a real MCP server, and the gateway between them.
 
 Starts the operations server on port 9001 and the gateway on 9000 (free ports when those are taken), walks
-through what the gateway is for, checks every step, and leaves the audit log beside this file. Exits with 1 if
-anything differs from what the story says.   python examples/demo.py   (or: make demo)
+through what the gateway is for, checks every step, and leaves the audit log and the spans beside this file. Exits
+with 1 if anything differs from what the story says.   python examples/demo.py   (or: make demo)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hmac
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -28,8 +29,11 @@ import mcp
 from mcp import types
 
 HERE = Path(__file__).resolve().parent
+POLICY = HERE / "policy.yaml"
 AUDIT = HERE / "audit.jsonl"
+SPANS = HERE / "spans.jsonl"
 GATEWAY = [sys.executable, "-c", "from airlock.cli.compat import mcp_airlock; mcp_airlock()"]
+PIN = [sys.executable, "-c", "from airlock.cli.compat import airlock_policy; airlock_policy()", "pin"]
 BOLD, GREEN, RED, PLAIN = ("\033[1m", "\033[32m", "\033[31m", "\033[0m") if sys.stdout.isatty() else ("",) * 4
 
 
@@ -83,7 +87,7 @@ def port(wanted: int) -> int:
 
 
 @contextlib.contextmanager
-def running(command: list[str], listens: int, env: dict[str, str]) -> Iterator[None]:
+def running(command: list[str], listens: int, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; wait until it listens."""
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     try:
@@ -94,7 +98,7 @@ def running(command: list[str], listens: int, env: dict[str, str]) -> Iterator[N
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Differs(f"{command[-1]} did not start")
             time.sleep(0.05)
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait(20)
@@ -112,7 +116,7 @@ def ours(result: Any) -> dict[str, Any]:
     return {key[len(prefix) :]: value for key, value in meta.items() if key.startswith(prefix)}
 
 
-async def walk(story: Story, url: str, bearer: str, effects: Path) -> None:
+async def walk(story: Story, url: str, bearer: str, effects: Path, server: subprocess.Popen[bytes]) -> None:
     """Tell the story with one client."""
     from httpx2 import AsyncClient
     from mcp.client.streamable_http import streamable_http_client
@@ -227,6 +231,15 @@ async def walk(story: Story, url: str, bearer: str, effects: Path) -> None:
             story.check(question.result_type == "input_required", "the agent that obeys meets a person again")
             story.check(landed("delete_service") == 2, "and nothing was deleted")
 
+            story.step("The server is updated, and what it says of a tool is not what was pinned")
+            server.send_signal(signal.SIGHUP)
+            listed = await client.list_tools(cache_mode="refresh")
+            story.say(", ".join(tool.name for tool in listed.tools))
+            story.check("read_logs" not in {tool.name for tool in listed.tools}, "read_logs is left out")
+            story.check(
+                ours(listed)["pin_mismatch"] == 1, "until someone reads its description and pins it again"
+            )
+
 
 def verify(story: Story) -> None:
     """Check the audit chain, then that a change to it is found."""
@@ -247,7 +260,7 @@ def main() -> int:
     """Run the demo; 0 when every step went as told."""
     story = Story()
     secret, bearer_secret = secrets.token_hex(32), secrets.token_hex(32)
-    for old in HERE.glob("audit.jsonl*"):
+    for old in (*HERE.glob("audit.jsonl*"), *HERE.glob("spans.jsonl")):
         old.unlink()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -265,19 +278,24 @@ def main() -> int:
                 "--effects",
                 str(effects),
             ]
-            gateway = [*GATEWAY, "--policy", str(HERE / "policy.yaml"), "--upstream", url, "--env", "prod",
-                       "--audit", str(AUDIT), "--port", str(front)]  # fmt: skip
+            pins = f"{folder}/pins.json"
+            gateway = [*GATEWAY, "--policy", str(POLICY), "--upstream", url, "--env", "prod", "--pins", pins,
+                       "--audit", str(AUDIT), "--otel-file", str(SPANS), "--port", str(front)]  # fmt: skip
             env |= {"AIRLOCK_JWT_SECRET": bearer_secret, "AIRLOCK_SECRET": secret}
             env["AIRLOCK_STORE_DSN"] = f"sqlite:///{folder}/state.db"
-            with running(server, upstream, env), running(gateway, front, env):
-                bearer = token(bearer_secret, "alice")
-                asyncio.run(walk(story, f"http://127.0.0.1:{front}/mcp", bearer, effects))
+            with running(server, upstream, env) as process:
+                subprocess.run([*PIN, str(POLICY), "--upstream", url, "--pins", pins], env=env, check=True)
+                with running(gateway, front, env):
+                    bearer = token(bearer_secret, "alice")
+                    asyncio.run(walk(story, f"http://127.0.0.1:{front}/mcp", bearer, effects, process))
         verify(story)
     except Differs as difference:
         print(f"   {RED}differs{PLAIN}  {difference}", file=sys.stderr)
         return 1
     place = AUDIT.relative_to(Path.cwd()) if AUDIT.is_relative_to(Path.cwd()) else AUDIT
-    print(f"\n{BOLD}All {story.steps} steps went as told.{PLAIN} The audit log is in {place}")
+    print(
+        f"\n{BOLD}All {story.steps} steps went as told.{PLAIN} The audit log is in {place}, the spans beside it"
+    )
     return 0
 
 

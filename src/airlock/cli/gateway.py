@@ -5,6 +5,7 @@ Knows the flags; the two sets of defaults are `gateway.settings.Defaults`. SPEC:
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -61,6 +62,10 @@ def _flags(command: F) -> F:
 def _serve(defaults: Defaults, **flags: object) -> None:
     if flags.pop("front") != "modern":
         raise click.BadParameter("--front dual is not there yet: this version serves 2026-07-28 only")
+
+    if hasattr(signal, "SIGHUP"):
+        # SPEC: gateway.md 15.5 [STRICTER]: a reload must not kill a start; nothing was read yet that is stale.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def command() -> int:
         from airlock.gateway.serve import serve

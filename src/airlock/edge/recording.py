@@ -22,7 +22,7 @@ from airlock.core.wire import canon
 __all__ = ["Entry", "Open", "Recorder", "entry"]
 
 
-_MILLIS = tuple(f".{millis:03d}+00:00" for millis in range(1000))
+_MILLIS = (*(f".{millis:03d}+00:00" for millis in range(1000)), ".999+00:00")
 
 
 class Entry(msgspec.Struct):
@@ -75,8 +75,7 @@ class Recorder:
         if second != known:
             text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
             self._second = (second, text)
-        millis = int((now - second) * 1_000_000 + 0.5) // 1000
-        return text + (_MILLIS[millis] if millis < 1000 else _MILLIS[999])
+        return text + _MILLIS[int((now - second) * 1_000_000 + 0.5) // 1000]
 
     def intent(self, entry: Entry) -> Open:
         """Write the intent of an action and return what its outcome is written with.

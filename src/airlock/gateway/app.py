@@ -22,7 +22,6 @@ from airlock.edge.trace import Trace
 from airlock.gateway import body, boundary, flow, listing, tracing
 from airlock.gateway.approve import PREFIX, ApprovePage
 from airlock.gateway.gate import Answer, Gate
-from airlock.gateway.modern import headers
 from airlock.gateway.modern.admission import Refusal, Request, admit, missing_principal, oversized
 
 __all__ = ["App"]
@@ -107,7 +106,7 @@ class App:
         found = self._identity.resolve(lines, started)
         principal = found if found is None or isinstance(found, Principal) else await found
         # A3-A11
-        admitted = admit(raw, headers.read(lines))
+        admitted = admit(raw, lines)
         if type(admitted) is Refusal:
             return self._refused(admitted, principal, None)
         assert type(admitted) is Request
@@ -183,13 +182,10 @@ def _name(text: str | None) -> str | None:
 
 def _trace(request: Request, gate: Gate, started: float) -> Trace:
     """SPEC: gateway.md 14: the header first, else strings of `_meta`."""
-    inbound = request.inbound
-    if inbound.traceparent is not None:
-        state = inbound.tracestate
-        return traces.begin(
-            inbound.traceparent.decode("latin-1"),
-            None if state is None else state.decode("latin-1"),
-            gate.ids,
-            started,
-        )
+    first = request.headers.first
+    parent = first.get(b"traceparent")
+    if parent is not None:
+        state = first.get(b"tracestate")
+        text = None if state is None else state.decode("latin-1")
+        return traces.begin(parent.decode("latin-1"), text, gate.ids, started)
     return traces.begin(request.meta.get("traceparent"), request.meta.get("tracestate"), gate.ids, started)

@@ -13,6 +13,7 @@ from airlock.core.principal import Principal
 from airlock.edge.trace import Trace
 from airlock.gateway import body, dryrun, meta
 from airlock.gateway.modern.admission import Request
+from airlock.gateway.modern.headers import forwarded
 
 __all__ = ["Outgoing", "catalog_page", "for_call", "passed_through"]
 
@@ -41,7 +42,7 @@ def for_call(
     """
     params = dict(request.params)
     params["_meta"] = meta.for_upstream(request.meta, principal, trace)
-    headers = request.inbound.forwarded
+    headers = forwarded(request.headers)
     if strip_state:
         params.pop("requestState", None)
         params.pop("inputResponses", None)
@@ -59,7 +60,7 @@ def passed_through(request: Request, principal: Principal, trace: Trace) -> Outg
     if ticket.is_ours(params.get("requestState")):
         params.pop("requestState")
         params.pop("inputResponses", None)
-    return _outgoing(request.id, request.method, params, request.inbound.forwarded, trace)
+    return _outgoing(request.id, request.method, params, forwarded(request.headers), trace)
 
 
 def catalog_page(

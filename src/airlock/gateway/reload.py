@@ -6,6 +6,8 @@ Knows how they are read and swapped; does not know signals. SPEC: gateway.md 15.
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
+from threading import Thread
 
 from airlock.core.errors import AirlockError
 from airlock.core.policy.model import Policy
@@ -55,15 +57,25 @@ class Reloader:
         was = gate.snapshot.policy
         try:
             # SPEC: gateway.md 15.5: with the environment the gateway runs in, whatever the file says by now.
-            fresh = await asyncio.to_thread(self._read, was.environment)
-        except (AirlockError, OSError) as error:
-            words = (
-                str(error) if isinstance(error, AirlockError) else (error.strerror or type(error).__name__)
-            )
+            fresh = await self._read(was.environment)
+        except Exception as error:  # noqa: BLE001 - the boundary: told, and the pair stays as it was
+            known = str(error) if isinstance(error, AirlockError) else None
+            words = known or getattr(error, "strerror", None) or type(error).__name__
             gate.log.line(f"policy reload failed, keeping the current policy: {words}")
             return
         gate.snapshot = fresh
         gate.log.line(f"policy reloaded: {len(fresh.policy.tools)} tools (was {len(was.tools)})")
 
-    def _read(self, environment: str) -> Snapshot:
-        return Snapshot.of(*read_pair(self._flags, self._env, environment))
+    async def _read(self, environment: str) -> Snapshot:
+        """Read in a thread that nothing waits for: a pipe or a dead disk must not keep the process from ending."""
+        done: Future[Snapshot] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(Snapshot.of(*read_pair(self._flags, self._env, environment)))
+            except Exception as error:  # noqa: BLE001 - the end of a thread: whoever waits gets it
+                done.set_exception(error)
+
+        done.set_running_or_notify_cancel()
+        Thread(target=work, name="airlock-reload", daemon=True).start()
+        return await asyncio.wrap_future(done)

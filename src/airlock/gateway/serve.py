@@ -8,6 +8,7 @@ is not asked.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from contextlib import ExitStack
@@ -125,6 +126,9 @@ class _Start:
 
     def _reread(self) -> None:
         """Let a worker that is started later begin with what the running ones reloaded; they say how that went."""
+        sources = (self.flags.policy, self.flags.pins or self.env.text("AIRLOCK_PINS"))
+        if not all(os.path.isfile(path) for path in sources if path is not None):
+            return  # nothing is there, or a pipe, and reading that would keep signals from the workers
         try:
             pair = read_pair(self.flags, self.env, self.policy.environment)
         except (AirlockError, OSError):

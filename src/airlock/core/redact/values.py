@@ -86,7 +86,11 @@ def _written(arguments: object) -> str:
 
 def detail_json(detail: object) -> str:
     """Return the canonical JSON text of the cleaned and scrubbed `detail`; `null` for None."""
-    return "null" if detail is None else canon.text(scrub_detail(clean(detail)))
+    if detail is None:
+        return "null"
+    if type(detail) is str:
+        return canon.text(scrub_text(well_formed(detail)))
+    return canon.text(scrub_detail(clean(detail)))
 
 
 def name(text: str | None) -> str | None:

@@ -104,6 +104,12 @@ class Identity:
 
 def _bearer(authorization: bytes) -> bytes | None:
     """Return the token after the word Bearer, an empty one too; None for any other scheme."""
+    if (
+        authorization[:7] == b"Bearer "
+        and b" " not in (token := authorization[7:])
+        and token.strip() == token
+    ):
+        return token  # as every client writes it
     parts = authorization.split(None, 1)
     if not parts or parts[0].lower() != b"bearer":
         return None

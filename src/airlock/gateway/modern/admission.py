@@ -10,8 +10,9 @@ import msgspec
 from airlock.core.rules import Rule, protocol_rule
 from airlock.core.wire import jsonrpc
 from airlock.core.wire.strict import StrictError
+from airlock.edge.headers import Headers
 from airlock.gateway import body
-from airlock.gateway.modern.headers import Inbound, decode_name
+from airlock.gateway.modern.headers import decode_name, doubled
 
 __all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "missing_principal", "oversized"]
 
@@ -39,7 +40,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     version: str
     name: str | None
     arguments: dict[str, object]
-    inbound: Inbound
+    headers: Headers
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def missing_principal(request: Request) -> Refusal:
     )
 
 
-def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
+def admit(raw: bytes, headers: Headers) -> Request | Refusal:
     """Walk the ladder; the first rule that fails answers."""
     # A3: strict JSON.
     try:
@@ -92,25 +93,26 @@ def admit(raw: bytes, inbound: Inbound) -> Request | Refusal:
             jsonrpc.INVALID_REQUEST, "the body must be one JSON-RPC request with an id and a method"
         )
     request_id = message["id"]
-    if not jsonrpc.usable_id(request_id):
+    if type(request_id) is not int and not jsonrpc.usable_id(request_id):
         return _refuse(jsonrpc.INVALID_REQUEST, "the id must be a string or a number")
     # A5: nesting.
     if too_deep:
         return _refuse(jsonrpc.INVALID_REQUEST, "the body is nested deeper than 64 levels", request_id)
     method: str = message["method"]
     params = message.get("params")
-    return _routed(request_id, method, params if isinstance(params, dict) else {}, inbound)
+    return _routed(request_id, method, params if isinstance(params, dict) else {}, headers)
 
 
 def _routed(
-    request_id: object, method: str, params: dict[str, object], inbound: Inbound
+    request_id: object, method: str, params: dict[str, object], headers: Headers
 ) -> Request | Refusal:
     """A6-A11: headers, envelope, revision, method, parameters."""
     tool = params.get("name") if method == "tools/call" else None
     seen = tool if isinstance(tool, str) else None
     # A6: a routing header that appears twice.
-    if inbound.doubled is not None:
-        reason = f"the {inbound.doubled} header appears more than once"
+    twice = doubled(headers) if headers.doubled else None
+    if twice is not None:
+        reason = f"the {twice} header appears more than once"
         return _refuse(jsonrpc.HEADER_MISMATCH, reason, request_id, method, seen)
     # A7: the envelope.
     meta = params.get("_meta")
@@ -119,7 +121,7 @@ def _routed(
         return _refuse(jsonrpc.INVALID_PARAMS, reason, request_id, method, seen)
     # A8: headers and body agree.
     version = meta[_VERSION]
-    problem = _disagreement(method, params, version, inbound)
+    problem = _disagreement(method, params, version, headers.first)
     if problem is not None:
         return _refuse(jsonrpc.HEADER_MISMATCH, problem, request_id, method, seen)
     # A9: the revision.
@@ -134,28 +136,32 @@ def _routed(
     if method not in METHODS:
         return _refuse(jsonrpc.METHOD_NOT_FOUND, "this method is not served", request_id, method, seen)
     if method != "tools/call":
-        return Request(request_id, method, params, meta, version, None, {}, inbound)
+        return Request(request_id, method, params, meta, version, None, {}, headers)
     # A11: the call's parameters.
     arguments = params.get("arguments")
     if seen is None or not (arguments is None or isinstance(arguments, dict)):
         reason = "tools/call needs a string name and an object of arguments"
         return _refuse(jsonrpc.INVALID_PARAMS, reason, request_id, method)
-    return Request(request_id, method, params, meta, version, seen, arguments or {}, inbound)
+    return Request(request_id, method, params, meta, version, seen, arguments or {}, headers)
 
 
-def _disagreement(method: str, params: dict[str, object], version: object, inbound: Inbound) -> str | None:
+def _disagreement(
+    method: str, params: dict[str, object], version: object, first: dict[bytes, bytes]
+) -> str | None:
     """SPEC: gateway.md 2.1, in its order. Header values are compared without surrounding blanks."""
     # What agrees byte for byte, as with every honest client, is not looked at more closely.
-    exact = inbound.protocol_version == _REVISION and version == REVISION
-    if not exact and (inbound.protocol_version is None or _text(inbound.protocol_version) != version):
+    said = first.get(b"mcp-protocol-version")
+    if (said != _REVISION or version != REVISION) and (said is None or _text(said) != version):
         return "the MCP-Protocol-Version header must equal the version in params._meta"
-    exact = inbound.mcp_method == _CALL_BYTES and method == _CALL
-    if not exact and (inbound.mcp_method is None or _text(inbound.mcp_method) != method):
+    said = first.get(b"mcp-method")
+    if (said != _CALL_BYTES or method != _CALL) and (said is None or _text(said) != method):
         return "the Mcp-Method header must equal the method"
     field = _NAMED.get(method)
     named = params.get(field) if field is not None else None
-    if named is not None and (inbound.mcp_name is None or decode_name(inbound.mcp_name) != named):
-        return f"the Mcp-Name header must equal params.{field}"
+    if named is not None:
+        said = first.get(b"mcp-name")
+        if said is None or decode_name(said) != named:
+            return f"the Mcp-Name header must equal params.{field}"
     return None
 
 

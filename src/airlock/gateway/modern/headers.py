@@ -1,4 +1,4 @@
-"""The routing headers of revision 2026-07-28: read in one pass, compared with the body, forwarded as sent.
+"""The routing headers of revision 2026-07-28: which of them stand twice, what they say, what goes upstream.
 
 Knows header names and the `=?base64?…?=` form; knows nothing of policy. SPEC: gateway.md 2.1, 3.1; mcp.md 6.
 """
@@ -8,29 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 
-import msgspec
-
 from airlock.edge.headers import Headers
 
-__all__ = ["Inbound", "decode_name", "read"]
+__all__ = ["decode_name", "doubled", "forwarded"]
 
 _SENTINEL = "=?base64?"
-
-
-class Inbound(msgspec.Struct, frozen=True, gc=False):
-    """What the front needs from a request's headers. Values are raw bytes; None means absent.
-
-    `doubled` names a routing header that appeared more than once; `forwarded` are the header lines that go
-    upstream: the routing headers as the client sent them, and a content type of our own.
-    """
-
-    protocol_version: bytes | None
-    mcp_method: bytes | None
-    mcp_name: bytes | None
-    traceparent: bytes | None
-    tracestate: bytes | None
-    doubled: str | None
-    forwarded: bytes
 
 
 _ROUTING = {
@@ -48,33 +30,24 @@ _USUAL = frozenset(
 _FORWARDED = b"content-type: application/json\r\nmcp-protocol-version: %b\r\nmcp-method: %b\r\n"
 
 
-def read(headers: Headers) -> Inbound:
-    """Collect what the front needs from the headers of one request."""
+def doubled(headers: Headers) -> str | None:
+    """Name a routing header that stands more than once, if one does."""
+    return next((_ROUTING[name] for name in _ROUTING if name in headers.doubled), None)
+
+
+def forwarded(headers: Headers) -> bytes:
+    """Return the header lines that go upstream: the routing headers as sent, and a content type of our own."""
     first = headers.first
-    doubled = None
-    if headers.doubled:
-        doubled = next((_ROUTING[name] for name in _ROUTING if name in headers.doubled), None)
-    version, method, name = (
-        first.get(b"mcp-protocol-version"),
-        first.get(b"mcp-method"),
-        first.get(b"mcp-name"),
-    )
     # SECURITY: the content type is ours, never the client's: another charset would let the upstream read another
     # call out of the same bytes. A request without the first two is refused before anything is sent.
-    forwarded = _FORWARDED % (version or b"", method or b"")
+    lines = _FORWARDED % (first.get(b"mcp-protocol-version", b""), first.get(b"mcp-method", b""))
+    name = first.get(b"mcp-name")
     if name is not None:
-        forwarded += b"mcp-name: " + name + b"\r\n"
-    if any(name.startswith(_PARAM) for name in first.keys() - _USUAL):
-        forwarded += b"".join(b"%b: %b\r\n" % line for line in headers.lines if line[0].startswith(_PARAM))
-    return Inbound(
-        version,
-        method,
-        name,
-        first.get(b"traceparent"),
-        first.get(b"tracestate"),
-        doubled,
-        forwarded,
-    )
+        lines += b"mcp-name: " + name + b"\r\n"
+    others = first.keys() - _USUAL
+    if others and any(name.startswith(_PARAM) for name in others):
+        lines += b"".join(b"%b: %b\r\n" % line for line in headers.lines if line[0].startswith(_PARAM))
+    return lines
 
 
 def decode_name(value: bytes) -> str | None:

@@ -35,7 +35,7 @@ class ClientLimits(msgspec.Struct, frozen=True):
     idle_s: float = 30.0
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """A whole answer. `content_type` is the lower-case media type without parameters, empty when absent."""
 
     status: int
@@ -72,6 +72,10 @@ class Answer:
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin to read another answer on the same connection; only after one that was `reusable`."""
         self._error: UpstreamError | None = None
         self._body: bytes | bytearray = b""
         self._content_type = ""
@@ -111,9 +115,15 @@ class Answer:
         return bool(self.status) and self._length < 0 and not self._chunked
 
     def reply(self) -> Reply:
-        """Return the whole answer and let go of the parser."""
-        self._parser = None  # it holds our methods, and we hold it: a cycle for every call
-        return Reply(self.status, self._content_type, bytes(self._body))
+        """Return the whole answer; one that is not `reusable` lets go of the parser."""
+        if not self.reusable:
+            self.release()
+        body = self._body
+        return Reply(self.status, self._content_type, body if type(body) is bytes else bytes(body))
+
+    def release(self) -> None:
+        """Let go of the parser, which holds our methods as we hold it: a cycle for every connection."""
+        self._parser = None
 
     # What the parser calls. It turns whatever they raise into its own error; ours is kept in `_error`.
 

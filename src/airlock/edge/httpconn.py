@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         "_deadline",
         "_loop",
         "_poll",
+        "_reader",
         "_pool",
         "_request",
         "_sent",
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._poll: select.poll | None = None
         self._answer: Answer | None = None
+        self._reader: Answer | None = None
         self._waiter: asyncio.Future[Reply | UpstreamError] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._connect_by = self._deadline = 0.0
@@ -72,7 +74,13 @@ class Connection(asyncio.Protocol):
         """Start a call: send `request` now, or as soon as the connection stands."""
         limits = self._pool.limits
         self._waiter = waiter = self._loop.create_future()
-        self._answer = Answer(limits)
+        # One reader, and with it one parser, serves the calls of a connection one after the other.
+        reader = self._reader
+        if reader is None:
+            self._reader = reader = Answer(limits)
+        else:
+            reader.renew()
+        self._answer = reader
         if self.transport is not None:
             self._deadline = now + limits.total_s
             self._sent = True
@@ -167,6 +175,8 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._reader is not None:
+            self._reader.release()
         self.fail("torn answer" if exc is None else type(exc).__name__)
 
     def _finish(self, answer: Answer) -> None:

@@ -235,7 +235,10 @@ WARNINGS = [
     ({"AIRLOCK_SECRET": "s" * 32}, "without AIRLOCK_STORE_DSN"),
     ({"AIRLOCK_JWKS_URL": "https://id.example/keys"}, "without AIRLOCK_JWT_AUDIENCE"),
     ({"AIRLOCK_APPROVAL_WEBHOOK": "https://hooks.example/x"}, "AIRLOCK_PUBLIC_URL"),
-    ({"AIRLOCK_APPROVAL_WEBHOOK": "hooks.example/x", "AIRLOCK_PUBLIC_URL": "https://g.example"}, "not an http(s) URL"),
+    (
+        {"AIRLOCK_APPROVAL_WEBHOOK": "hooks.example/x", "AIRLOCK_PUBLIC_URL": "https://g.example"},
+        "not an http(s) URL",
+    ),
     ({"AIRLOCK_TELEGRAM_CHAT": "-1"}, "AIRLOCK_TELEGRAM_CHAT"),
     ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, "OTLP"),
 ]

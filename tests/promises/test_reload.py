@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -105,18 +104,18 @@ async def test_a_call_under_way_ends_under_the_policy_it_began_with(world: World
 async def test_reloads_that_are_asked_for_meanwhile_become_one(world: World, tmp_path: Path) -> None:
     flags = Flags(policy=str(tmp_path / "policy.yaml"), upstream=TARGET)
     reloader = Reloader(world.gate, flags, Environment({}))
-    reading, go = threading.Semaphore(0), threading.Event()
+    reading, go = asyncio.Event(), asyncio.Event()
     plain, reads = reloader._read, []
 
-    def read(environment: str) -> Snapshot:
+    async def read(environment: str) -> Snapshot:
         reads.append(environment)
-        reading.release()
-        assert go.wait(30)
-        return plain(environment)
+        reading.set()
+        await go.wait()
+        return await plain(environment)
 
     reloader._read = read  # type: ignore[method-assign]
     reloader.hangup()
-    await asyncio.to_thread(reading.acquire)
+    await asyncio.wait_for(reading.wait(), 30)
     for _ in range(10):
         reloader.hangup()
     go.set()

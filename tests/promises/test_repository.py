@@ -18,6 +18,7 @@ THERE = [
     "README.ru.md", "docs/clients.md",
 ]  # fmt: skip
 
+
 @pytest.mark.parametrize("path", THERE)
 def test_files_that_the_documents_promise_are_there(path: str) -> None:
     assert (ROOT / path).is_file()

@@ -256,6 +256,7 @@ async def test_a_client_that_sends_on_after_its_refusal_costs_no_memory_and_is_c
     for _ in range(16):
         front.protocol.data_received(b"x" * (1 << 20))
     assert not front.wire.aborted
+    assert front.protocol.cycle is not None
     assert front.protocol.cycle.body == b""
     front.protocol.data_received(b"x")
     assert front.wire.aborted

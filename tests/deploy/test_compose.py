@@ -178,3 +178,20 @@ def test_the_workflow_runs_two_stacks_each_night_and_on_demand():
     assert re.fullmatch(r"actions/checkout@v\d+", checkout["uses"])
     assert last["run"] == "e2e/${{ matrix.stack }}/run.sh"
     assert job["timeout-minutes"] <= 60
+
+
+def test_a_release_is_tagged_with_its_full_and_its_short_version():
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    # YAML 1.1 reads the key `on` as true.
+    triggers = release.get("on", release.get(True))
+    assert triggers == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+"]}}
+    assert release["permissions"] == {}
+    job = release["jobs"]["image"]
+    assert job["permissions"] == {"contents": "read", "packages": "write"}
+    steps = {step["uses"].partition("@")[0]: step.get("with", {}) for step in job["steps"] if "uses" in step}
+    assert steps["docker/metadata-action"]["tags"].split() == [
+        "type=semver,pattern={{version}}",
+        "type=semver,pattern={{major}}.{{minor}}",
+    ]
+    assert steps["docker/build-push-action"]["push"] is True
+    assert any("pyproject.toml" in step.get("run", "") for step in job["steps"])

@@ -235,3 +235,52 @@ def test_a_stop_while_a_body_comes_still_takes_the_call(loop):
         assert raw.startswith(b"HTTP/1.1 200 ")
         assert b"connection: close" in raw
     front.stop()
+
+
+def test_a_call_that_is_done_at_once_needs_no_task_and_one_that_waits_has_one(front):
+    seen: list[object] = []
+
+    async def answer(lines, body) -> tuple[int, bytes]:
+        seen.append(asyncio.current_task())
+        if body == b"wait":
+            await asyncio.sleep(0)
+            seen.append(asyncio.current_task())
+        return 200, b"{}"
+
+    kept, front.server.state.direct = front.server.state.direct, Direct(b"/mcp", LIMIT, answer)
+    try:
+        with closing(front.connect()) as sock:
+            sock.sendall(post(b"now"))
+            one_answer(sock)
+            sock.sendall(post(b"wait"))
+            one_answer(sock)
+            sock.sendall(post(b"now") + post(b"now") + post(b"now"))
+            for _ in range(3):
+                one_answer(sock)
+    finally:
+        front.server.state.direct = kept
+    now, begun, went_on, first, second, third = seen
+    assert (now, begun, first) == (None, None, None)
+    assert went_on is not None
+    assert second is not None
+    assert third is not None
+
+
+def test_what_a_call_waits_for_may_fail_and_the_call_is_told(front):
+    async def answer(lines, body) -> tuple[int, bytes]:
+        loop = asyncio.get_running_loop()
+        broken = loop.create_future()
+        loop.call_soon(broken.set_exception, OSError("down"))
+        try:
+            await broken
+        except OSError as error:
+            return 200, str(error).encode()
+        return 200, b"not told"
+
+    kept, front.server.state.direct = front.server.state.direct, Direct(b"/mcp", LIMIT, answer)
+    try:
+        with closing(front.connect()) as sock:
+            sock.sendall(post(b"abc"))
+            assert one_answer(sock)[1] == b"down"
+    finally:
+        front.server.state.direct = kept

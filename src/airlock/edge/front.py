@@ -94,6 +94,7 @@ class FrontProtocol(HeadProtocol):
             self._in_pieces(data)
             return
         message, stage = self._message, self._stage
+        self._first = True
         if stage == IDLE:
             self._stage = BLANK
         upgrade = 0
@@ -104,6 +105,7 @@ class FrontProtocol(HeadProtocol):
         except httptools.HttpParserError as fault:
             cause = fault.__context__
             self._refuse(cause.status if isinstance(cause, Refused) else 400)
+        self._first = False  # a call that begins later begins in a task
         if upgrade:
             self.ignore_upgrade()
             if rest := data[upgrade:]:

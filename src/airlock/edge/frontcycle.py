@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from airlock.edge.asgi import App, Message, Scope
 from airlock.edge.frontflow import HIGH_WATER_BYTES, Flow
-from airlock.edge.frontlimits import Direct, Line
+from airlock.edge.frontlimits import Direct, FrontState, Line
 
 __all__ = ["AsgiCycle", "Connection", "DirectCycle"]
 
@@ -56,14 +57,13 @@ class DirectCycle:
         "response_started", "task", "transport",
     )  # fmt: skip
 
-    task: asyncio.Task[None]
-
     def __init__(self, front: Connection, headers: list[Line], *, keep_alive: bool) -> None:
         self.front = front
         self.headers = headers
         self.transport = front.transport
         self.keep_alive = keep_alive
         self.body: bytes | bytearray = b""
+        self.task: asyncio.Task[None] | None = None
         self.disconnected = self.response_started = self.response_complete = False
         self.more_body = True
 
@@ -85,7 +85,20 @@ class DirectCycle:
         """The client left, or its request was refused: nothing more is written."""
         self.disconnected = True
 
-    async def run(self, direct: Direct, tasks: set[asyncio.Task[None]]) -> None:
+    def start(self, state: FrontState, loop: asyncio.AbstractEventLoop, *, at_once: bool) -> None:
+        """Begin the call. `at_once` runs it now, as far as it goes without waiting: most refusals are done then."""
+        assert state.direct is not None
+        run = self._run(state.direct, state.tasks)
+        if at_once:
+            try:
+                waits_for = run.send(None)
+            except StopIteration:
+                return
+            run = _rest(run, waits_for)
+        self.task = task = loop.create_task(run)
+        state.tasks.add(task)
+
+    async def _run(self, direct: Direct, tasks: set[asyncio.Task[None]]) -> None:
         """Make the answer and write it; take this call's task out of `tasks` at the end."""
         try:
             front = self.front
@@ -112,7 +125,29 @@ class DirectCycle:
                 self.transport.close()
             front.on_response_complete()
         finally:
-            tasks.discard(self.task)
+            if self.task is not None:
+                tasks.discard(self.task)
+
+
+@types.coroutine
+def _rest(begun: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, Any, None]:
+    """Go on with a coroutine that was begun outside a task and waits for something."""
+    step: Callable[[Any], object]
+    told: Any
+    while True:
+        try:
+            came = yield waits_for
+        except GeneratorExit:
+            begun.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the task is told, the coroutine is told
+            step, told = begun.throw, error
+        else:
+            step, told = begun.send, came
+        try:
+            waits_for = step(told)
+        except StopIteration:
+            return
 
 
 class AsgiCycle:

@@ -75,6 +75,7 @@ class HeadProtocol(asyncio.Protocol):
         self._body_bytes = 0
         self._newest_keeps = True  # whether the newest call would keep the connection, had it arrived whole
         self._running: _Cycle | None = None
+        self._first = False  # whether no call has begun in this read
 
     def on_response_complete(self) -> None:
         """Go on behind an answer that is written; the connection's business."""
@@ -213,12 +214,13 @@ class HeadProtocol(asyncio.Protocol):
         self._running = cycle
         state = self.state
         if type(cycle) is DirectCycle:
-            assert state.direct is not None
-            cycle.task = task = self.loop.create_task(cycle.run(state.direct, state.tasks))
-        else:
-            assert type(cycle) is AsgiCycle
-            task = self.loop.create_task(cycle.run(state.app))
-            task.add_done_callback(state.tasks.discard)
+            # SECURITY: the first call of a read alone, or a read full of small requests would hold up everybody.
+            first, self._first = self._first, False
+            cycle.start(state, self.loop, at_once=first)
+            return
+        assert type(cycle) is AsgiCycle
+        task = self.loop.create_task(cycle.run(state.app))
+        task.add_done_callback(state.tasks.discard)
         state.tasks.add(task)
 
     def on_body(self, body: bytes) -> None:

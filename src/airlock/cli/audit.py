@@ -50,7 +50,9 @@ class _Since(click.ParamType[datetime]):
 
 
 @group.command("query")
-@click.option("--jsonl", metavar="FILE", help=f"Read this log. Default: ${_DSN}, else {_DEFAULT}.")
+@click.option(
+    "--jsonl", type=click.Path(), metavar="FILE", help=f"Read this log. Default: ${_DSN}, else {_DEFAULT}."
+)
 @click.option("--dsn", metavar="DSN", help="Read the table of this Postgres instead of a file.")
 @click.option("--principal", metavar="NAME", help="Only what NAME asked for.")
 @click.option("--tool", metavar="NAME", help="Only calls of the tool NAME.")
@@ -141,7 +143,7 @@ def _ask_table(
 
 
 @group.command("verify")
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain.")
 @click.pass_context
 def _verify(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:

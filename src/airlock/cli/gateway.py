@@ -33,11 +33,12 @@ def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def _flags(command: F) -> F:
     """The flags of both names."""
     for option in reversed((
-        click.option("--policy", required=True, metavar="PATH", help="The policy file."),
+        click.option("--policy", required=True, type=click.Path(), metavar="PATH", help="The policy file."),
         click.option("--upstream", required=True, metavar="URL", callback=_url,
                      help="The MCP endpoint of the server behind the gateway."),
         click.option("--env", metavar="NAME", help="Environment name; overrides AIRLOCK_ENV and the policy's own."),
-        click.option("--audit", default="audit.jsonl", show_default=True, metavar="PATH", help="The audit file."),
+        click.option("--audit", default="audit.jsonl", type=click.Path(), show_default=True, metavar="PATH",
+                     help="The audit file."),
         click.option("--audit-max-bytes", type=click.IntRange(min=0), default=0, metavar="N",
                      help="Rotate the audit file before it would pass N bytes; 0: never."),
         click.option("--audit-keep", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
@@ -45,9 +46,9 @@ def _flags(command: F) -> F:
         click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
         click.option("--front", type=click.Choice(["modern", "dual"]), default="modern", show_default=True,
                      help="Protocol eras of the front; dual is not there yet."),
-        click.option("--pins", metavar="PATH",
+        click.option("--pins", type=click.Path(), metavar="PATH",
                      help="Pins of tools; tools/list leaves out what changed since. The same as AIRLOCK_PINS."),
-        click.option("--otel-file", metavar="PATH",
+        click.option("--otel-file", type=click.Path(), metavar="PATH",
                      help="Append each request's span to this file, as JSON Lines. The same as AIRLOCK_OTEL_FILE."),
         click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
                      help="Processes that share the port; more than one needs a shared store and a fixed secret."),

@@ -65,7 +65,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def _server(command: F) -> F:
     """What `diff` and `pin` have in common."""
     for option in reversed((
-        click.argument("file"),
+        click.argument("file", type=click.Path()),
         click.option("--upstream", required=True, metavar="URL", callback=_url,
                      help="The MCP endpoint of the server itself; a gateway hides tools."),
         click.option("--env", metavar="NAME", help="Environment name; overrides AIRLOCK_ENV and the policy's own."),
@@ -77,7 +77,7 @@ def _server(command: F) -> F:
 
 
 @group.command("lint", short_help="Check a policy file, without a network.")
-@click.argument("file")
+@click.argument("file", type=click.Path())
 @click.option("--env", "environments", multiple=True, metavar="NAME",
               help="An environment that must be covered; may be given again.")  # fmt: skip
 @_JSON
@@ -105,7 +105,7 @@ def lint_command(ctx: click.Context, file: str, environments: tuple[str, ...], a
 
 @group.command("diff", short_help="Compare a policy file with what a server lists.")
 @_server
-@click.option("--pins", metavar="PATH", help="Compare with this pins file too.")
+@click.option("--pins", type=click.Path(), metavar="PATH", help="Compare with this pins file too.")
 @_JSON
 @click.pass_context
 def diff_command(
@@ -143,7 +143,9 @@ def diff_command(
 
 @group.command("pin", short_help="Write the pins of what a server lists today.")
 @_server
-@click.option("--pins", default=_PINS, show_default=True, metavar="PATH", help="The file to write.")
+@click.option(
+    "--pins", default=_PINS, type=click.Path(), show_default=True, metavar="PATH", help="The file to write."
+)
 @_JSON
 @click.pass_context
 def pin_command(

@@ -73,7 +73,7 @@ def test_a_bad_variable_is_one_line_and_status_1(
     refused(start(tmp_path, "--policy", str(policy), **env), 1, word)
 
 
-@pytest.mark.case("T50")
+@pytest.mark.case("T50", "T65")
 @pytest.mark.parametrize(
     ("env", "words"),
     [({"AIRLOCK_JWKS_URL": "ftp://u:hunter2@h/keys", "AIRLOCK_JWT_AUDIENCE": "a"}, ["AIRLOCK_JWKS_URL"]),
@@ -240,11 +240,18 @@ WARNINGS = [
         "not an http(s) URL",
     ),
     ({"AIRLOCK_TELEGRAM_CHAT": "-1"}, "AIRLOCK_TELEGRAM_CHAT"),
+    (
+        {
+            "AIRLOCK_APPROVAL_WEBHOOK": "https://api.telegram.org/bot1/sendMessage",
+            "AIRLOCK_PUBLIC_URL": "https://g.example",
+        },
+        "Telegram URL without AIRLOCK_TELEGRAM_CHAT",
+    ),
     ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, "OTLP"),
 ]
 
 
-@pytest.mark.case("T22")
+@pytest.mark.case("T21", "T22")
 @pytest.mark.parametrize(("env", "words"), WARNINGS, ids=[words for _, words in WARNINGS])
 def test_strict_makes_each_warning_stop_the_start_with_nothing_created(
     tmp_path: Path, policy: Path, env: dict[str, str], words: str

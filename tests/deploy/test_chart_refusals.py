@@ -72,6 +72,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return without_schema(tmp_path_factory.mktemp("chart"))
 
 
+@pytest.mark.case("T66")
 @pytest.mark.parametrize("case", list(REFUSED))
 def test_the_chart_refuses(case: str, bare: Path):
     values, words = REFUSED[case]

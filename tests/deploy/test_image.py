@@ -132,7 +132,6 @@ def builder() -> Iterator[Builder]:
             "--include=python3",
             "bookworm",
             base,
-            "http://deb.debian.org/debian",
         )
         for path in (base / "var/cache/apt/archives").glob("*.deb"):
             path.unlink()

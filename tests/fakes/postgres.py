@@ -213,7 +213,9 @@ def postgres_server() -> Iterator[PostgresServer]:
         argv = [*prefix, initdb, "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync"]
         made = subprocess.run(argv, capture_output=True, check=False, timeout=START_S)
         if made.returncode:
-            pytest.skip(f"initdb cannot run here: {made.stderr.decode(errors='replace')[:300]}")
+            pytest.skip(
+                f"initdb failed, set AIRLOCK_TEST_PG_DSN: {made.stderr.decode(errors='replace')[:300]}"
+            )
         server.start()
         yield server
         server.kill()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from airlock.core.audit.record import Record, subject
-
-_SHARED = ("call_id", "principal", "method", "tool", "args_json", "trace_id")
+from airlock.core.audit.record import Record, Subject, raw
 
 
 def record(**fields: Any) -> Record:
     """Make a record of fields named as in the line, `args_json` and `detail_json` as JSON text."""
-    shared = {name: fields.pop(name) for name in _SHARED if name in fields}
-    return Record(subject=subject(**shared), **fields)
+    about = Subject(
+        fields.pop("call_id"),
+        fields.pop("principal", None),
+        fields.pop("method", None),
+        fields.pop("tool", None),
+        raw(fields.pop("args_json", "null")),
+        fields.pop("trace_id", None),
+    )
+    return Record(subject=about, **fields)

@@ -52,7 +52,7 @@ def collector() -> Iterator[Collector]:
 def test_what_waits_for_its_batch_is_sent_before_the_process_ends(
     collector: Collector, tmp_path: Path
 ) -> None:
-    pytest.importorskip("opentelemetry.proto", reason="install the otlp extra")
+    pytest.importorskip("opentelemetry.proto", reason="needs the extra otlp: uv sync --all-extras")
     token = "Bearer " + "collector-token"
     env = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
@@ -76,7 +76,7 @@ def test_what_waits_for_its_batch_is_sent_before_the_process_ends(
 @pytest.mark.case("T76")
 @pytest.mark.parametrize("how", ["nobody there", "never answers"])
 def test_a_dead_collector_changes_no_verdict_and_the_process_ends_in_time(tmp_path: Path, how: str) -> None:
-    pytest.importorskip("opentelemetry.proto", reason="install the otlp extra")
+    pytest.importorskip("opentelemetry.proto", reason="needs the extra otlp: uv sync --all-extras")
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = 1 if how == "nobody there" else mute.getsockname()[1]
         env = {

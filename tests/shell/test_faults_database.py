@@ -6,6 +6,7 @@ The store is Postgres, with the shortest bound that libpq knows: W is 2 s, so th
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -186,6 +187,37 @@ def test_a_database_made_again_empty_takes_a_yes_once_more_and_is_ready(scene: S
     assert get(scene.gate, "/readyz") == 200
     found = scene.server.sql("SELECT to_regclass('airlock_prompts') IS NOT NULL", dsn=scene.dsn)
     assert found == [(True,)]
+
+
+@pytest.mark.case("T40")
+def test_ready_is_503_until_the_tables_can_be_made(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    dsn = postgres_server.database()
+    role = f"reader_{os.getpid()}"
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN")
+    postgres_server.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC", dsn=dsn)
+    settings = {
+        "AIRLOCK_STORE_DSN": make_conninfo(dsn, user=role),
+        "AIRLOCK_SECRET": "s" * 32,
+        "AIRLOCK_STORE_CONNECT_TIMEOUT": "2",
+    }
+    try:
+        try:
+            psycopg.connect(settings["AIRLOCK_STORE_DSN"], connect_timeout=20).close()
+        except psycopg.OperationalError:
+            pytest.skip(
+                "lets no new role in: unset AIRLOCK_TEST_PG_DSN, and the tests start one of their own"
+            )
+        with gateway(tmp_path, "http://127.0.0.1:1/mcp", **settings) as gate:
+            assert get(gate, "/healthz") == 200
+            assert get(gate, "/readyz") == 503
+            postgres_server.sql(f"GRANT CREATE ON SCHEMA public TO {role}", dsn=dsn)
+            assert get(gate, "/readyz") == 200
+    finally:
+        postgres_server.drop(dsn)
+        postgres_server.sql(f"DROP ROLE {role}")
 
 
 def test_connections_that_were_cut_while_idle_cost_no_call(scene: Scene) -> None:

@@ -260,6 +260,24 @@ def test_a_refused_connection_reached_nobody(run):
     run(scenario)
 
 
+def test_calls_that_could_not_connect_leave_nothing_behind(run):
+    async def scenario():
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+            async with Client(f"http://127.0.0.1:{port}/") as client:
+                for _ in range(5):
+                    await client.fails(UNREACHABLE, "ConnectionRefusedError", reached=False)
+                await asyncio.sleep(0)
+                gc.collect()
+                left = [item for item in gc.get_objects() if isinstance(item, Connection)]
+                # The frames of this test may hold the last one; a timer that was left would hold them all.
+                assert len(left) <= 1
+                assert all(item._timer is None and item._request == b"" for item in left)
+
+    run(scenario)
+
+
 @pytest.mark.case("T25")
 def test_an_unknown_name_reached_nobody_and_is_not_repeated(run):
     async def scenario():

@@ -434,11 +434,11 @@ def test_a_file_size_limit_of_the_system_tears_nothing(tmp_path):
         """
         import resource, sys
         from airlock.edge.sinks import jsonl
-        from airlock.core.audit.record import Phase, Record, subject
+        from airlock.core.audit.record import Phase, Record, Subject, raw
         sink = jsonl.open("audit.jsonl", warn=print)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         def write():
-            sink.write(Record("t", Phase.INTENT, subject(call_id="c"), "deny", "r"))
+            sink.write(Record("t", Phase.INTENT, Subject("c", None, None, None, raw("null"), None), "deny", "r"))
         fits = failed = 0
         for _ in range(6):
             try:

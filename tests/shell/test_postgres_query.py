@@ -165,7 +165,7 @@ def test_a_locked_table_ends_the_wait(place: str):
 
 def test_a_server_that_freezes_while_it_is_read_ends_the_wait(postgres_server: PostgresServer, place: str):
     if not postgres_server.owned:
-        pytest.skip("the server is not ours to break")
+        pytest.skip("breaks the server: unset AIRLOCK_TEST_PG_DSN, and the tests start one of their own")
     with pgquery._Reading(dsn_of(place, 0.2)) as reading:
         postgres_server.freeze()
         try:

@@ -130,7 +130,7 @@ def alone(postgres_server: PostgresServer) -> Iterator[Audited]:
 @pytest.fixture
 def breakable(audited: Audited) -> Audited:
     if not audited.server.owned:
-        pytest.skip("the server is not ours to break")
+        pytest.skip("breaks the server: unset AIRLOCK_TEST_PG_DSN, and the tests start one of their own")
     return audited
 
 
@@ -267,6 +267,7 @@ def test_gateways_that_start_together_on_an_empty_database_lose_nothing(audited:
     assert audited.said == []
 
 
+@pytest.mark.case("T41")
 def test_the_table_is_made_under_the_lock_that_the_store_takes(audited: Audited):
     mirror = audited.open()
     with psycopg.connect(audited.dsn) as holder:

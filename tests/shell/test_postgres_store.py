@@ -136,6 +136,23 @@ async def test_replicas_that_start_together_on_an_empty_database_all_succeed(mak
     assert await stores[0].used("alice", "drop", 0.0) == 6
 
 
+@pytest.mark.case("T41")
+async def test_the_tables_are_made_under_the_lock_that_the_audit_table_takes(
+    make: Make, dsn: str, postgres_server: PostgresServer
+):
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("SELECT pg_advisory_xact_lock(%s)", (pg.DDL_LOCK,))
+        asked = asyncio.create_task(make().ping())
+        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await asyncio.to_thread(postgres_server.sql, waiting):
+            assert not asked.done()
+        assert postgres_server.sql("SELECT to_regclass('airlock_keys')", dsn=dsn) == [(None,)]
+    await asked
+    assert postgres_server.sql("SELECT to_regclass('airlock_keys') IS NULL", dsn=dsn) == [(False,)]
+
+
 async def test_of_many_burns_by_several_replicas_exactly_one_wins(make: Make):
     stores = [make() for _ in range(5)]
     won = await asyncio.gather(*(store.burn("k", soon()) for store in stores for _ in range(10)))

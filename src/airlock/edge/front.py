@@ -64,9 +64,11 @@ class FrontProtocol(HeadProtocol):
         state = self.state
         self.transport = made = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self.flow = Flow(made)
-        if len(state.connections) >= self._limits.max_connections:
+        full = len(state.connections) >= self._limits.max_connections
+        if full or state.stopping:
             self._room, self._over = -1, True
-            state.crowded(self.loop.time())
+            if full:
+                state.crowded(self.loop.time())
             made.close()
             return
         state.connections.add(self)

@@ -129,21 +129,37 @@ class DirectCycle:
                 tasks.discard(self.task)
 
 
+def _rest(begun: Coroutine[Any, Any, None], waits_for: object) -> Coroutine[Any, Any, None]:
+    """Return what a task runs to go on with a coroutine that was begun outside it and waits for something."""
+
+    async def resumed() -> None:
+        await _steps(begun, waits_for)
+
+    going = resumed()
+    # INVARIANT: it is begun too, so that even a task that is cancelled before its first step tells the call.
+    going.send(None)
+    return going
+
+
 @types.coroutine
-def _rest(begun: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, Any, None]:
-    """Go on with a coroutine that was begun outside a task and waits for something."""
+def _steps(begun: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, Any, None]:
     step: Callable[[Any], object]
     told: Any
+    in_task = False
     while True:
         try:
-            came = yield waits_for
+            came = yield waits_for if in_task else None
         except GeneratorExit:
             begun.close()
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the task is told, the coroutine is told
             step, told = begun.throw, error
         else:
+            if not in_task:
+                in_task = True
+                continue
             step, told = begun.send, came
+        in_task = True
         try:
             waits_for = step(told)
         except StopIteration:
@@ -231,11 +247,12 @@ class AsgiCycle:
             raise RuntimeError(f"not the message that belongs here: {message['type']}")
         body: bytes = message.get("body", b"")
         more: bool = message.get("more_body", False)
-        out = self._body(body, more=more) if self.response_started else self._begun(body, more=more)
         if self.front.flow.write_paused and not self.disconnected:
             await self.front.flow.drain()
         if self.disconnected:
             return
+        # Only now: while it waited, the rest of the request may have come, and with it a reason to stay.
+        out = self._body(body, more=more) if self.response_started else self._begun(body, more=more)
         self.response_started = True
         if out:
             self.transport.write(out)

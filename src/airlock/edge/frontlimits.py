@@ -88,6 +88,7 @@ class FrontState:
         self.direct = direct
         self.connections: set[Any] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False  # no connection is taken any more
         self._say = say
         self._quiet_until = -math.inf
 

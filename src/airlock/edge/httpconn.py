@@ -116,7 +116,13 @@ class Connection(asyncio.Protocol):
             waiter.set_result(error)
 
     def abort(self) -> None:
-        """Close without waiting for anything."""
+        """Close without waiting for anything, and let go of all that a call left here."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._reader is not None:
+            self._reader.release()
+        self._request = b""
         if self.transport is not None:
             self.transport.abort()
         elif self.connecting is not None:
@@ -172,11 +178,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the pool; a call that still runs will get no answer."""
         self._pool.forget(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._reader is not None:
-            self._reader.release()
         self.fail("torn answer" if exc is None else type(exc).__name__)
 
     def _finish(self, answer: Answer) -> None:

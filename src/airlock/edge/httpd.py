@@ -77,6 +77,7 @@ class FrontServer:
     async def _drained(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close what is idle, finish open calls within `drain_s`, cancel the rest. SPEC: gateway.md 15.6."""
         connections, tasks = self.state.connections, self.state.tasks
+        self.state.stopping = True  # also for those that were accepted and not yet seen
         for connection in list(connections):
             connection.shutdown()
         end = loop.time() + self.state.limits.drain_s

@@ -141,7 +141,9 @@ class _Crew:
             number = self._numbers.pop(pid)
             status = os.waitstatus_to_exitcode(raw)
             if self.stopping is not None:
-                worst = max(worst, status if status >= 0 else 128 - status)
+                # One that was told before it could listen ended as told, too.
+                told = status == -self.stopping
+                worst = max(worst, 0 if told else status if status >= 0 else 128 - status)
                 continue
             self._say(f"worker {number} ended with status {status} and is started again")
             self._due[number] = time.monotonic() + _AGAIN_AFTER_S
@@ -151,8 +153,14 @@ class _Crew:
         now = time.monotonic()
         for number in [number for number, when in self._due.items() if when <= now]:
             if self.stopping is None:
-                del self._due[number]
-                self.start(number)
+                try:
+                    self.start(number)
+                except OSError as error:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TAKEN)
+                    self._say(f"worker {number} cannot be started: {error.strerror or type(error).__name__}")
+                    self._due[number] = now + _AGAIN_AFTER_S
+                else:
+                    del self._due[number]
 
     def _release(self) -> None:
         signal.set_wakeup_fd(self._wake_before)

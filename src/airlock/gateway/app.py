@@ -116,7 +116,8 @@ class App:
             refusal = missing_principal(admitted)
             answer = self._refused(refusal, None, trace)
             if gate.tracer is not None:
-                tracing.note(gate, gate.tracer, admitted, trace, Verdict.DENY, refusal.rule)
+                told = (Verdict.DENY, refusal.rule) if answer.status == 401 else boundary.BROKEN
+                tracing.note(gate, gate.tracer, admitted, trace, *told)
             return answer
         if admitted.name is not None:
             return await flow.tools_call(gate, admitted, principal, trace)

@@ -59,6 +59,9 @@ def decode_answer(data: bytes, *, exact: bool = False) -> object:
     return strict.parse(data, unique=exact) if exact or value is _UNSURE else value
 
 
+_MOST_AROUND = 1024  # bytes of a plain response that are not its result
+
+
 class _Plain(msgspec.Struct, forbid_unknown_fields=True):
     jsonrpc: str
     id: msgspec.Raw
@@ -76,8 +79,14 @@ def raw_result(data: bytes, request_id: object) -> bytes | None:
     """
     try:
         plain = _decode_plain(data)
-        return bytes(plain.result) if jsonrpc.same_id(_decode(plain.id), request_id) else None
-    except (ValueError, RecursionError):
+        result = bytes(plain.result)
+        around = data.replace(result, b"null", 1)
+        # SECURITY: msgspec keeps the last of equal members and skips the others unread: what stands around the
+        # result is read as strictly as a request, so that nothing is taken here that a closer look refuses.
+        if len(around) > _MOST_AROUND or not isinstance(strict.parse(around), dict):
+            return None
+        return result if jsonrpc.same_id(_decode(plain.id), request_id) else None
+    except (ValueError, RecursionError, StrictError):
         return None
 
 

@@ -15,9 +15,11 @@ from airlock.edge.recording import Entry, Open
 from airlock.gateway import body
 from airlock.gateway.gate import Answer, Gate
 
-__all__ = ["broke", "internal", "told", "unrecorded"]
+__all__ = ["BROKEN", "broke", "internal", "told", "unrecorded"]
 
 DETAIL_CHARS = 300
+BROKEN = (Verdict.ERROR, Rule.INTERNAL_ERROR)
+"""Verdict and rule of a request that failed inside the gateway."""
 
 
 def told(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Listings that were shaped before: the same bytes for the same caller under the same snapshot need no second look.
 
-Knows bytes and callers; does not know how a listing is shaped. LIMIT: `MAX_BYTES` in all, the oldest go first.
+Knows bytes and callers; does not know how a listing is shaped. LIMIT: `MAX_BYTES` and
+`MAX_KEPT` in all, the oldest go first.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import msgspec
 
 from airlock.core.principal import Principal
 
-__all__ = ["MAX_BYTES", "Listing", "Listings"]
+__all__ = ["MAX_BYTES", "MAX_KEPT", "Listing", "Listings"]
 
 MAX_BYTES = 16 * 1024 * 1024
+MAX_KEPT = 512
 _LARGEST = 1024 * 1024
 
 
@@ -50,7 +52,7 @@ class Listings:
         self._forget(self._kept.pop(key, None))
         self._kept[key] = (raw, listing)
         self._bytes += size
-        while self._bytes > MAX_BYTES:
+        while self._bytes > MAX_BYTES or len(self._kept) > MAX_KEPT:
             self._forget(self._kept.popitem(last=False)[1])
 
     def _forget(self, kept: tuple[bytes, Listing] | None) -> None:

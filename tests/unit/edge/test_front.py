@@ -288,3 +288,13 @@ async def test_crowding_is_told_once_a_minute():
     for now in (0.0, 1.0, 59.9, 60.0, 61.0, 130.0):
         front.state.crowded(now)
     assert front.said == ["all 1024 connections are taken; closing new ones"] * 3
+
+
+async def test_a_connection_that_comes_while_the_server_stops_is_closed_without_a_word_in_the_log():
+    front = Front()
+    front.state.stopping = True
+    late = Wire()
+    FrontProtocol(front.state, front.clock).connection_made(late)  # type: ignore[arg-type]
+    assert late.closing
+    assert front.said == []
+    assert len(front.state.connections) == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from airlock.edge.frontcycle import AsgiCycle
+from airlock.edge.frontcycle import AsgiCycle, DirectCycle
+from airlock.edge.frontlimits import Direct, FrontLimits, FrontState
 
 
 class Wire:
@@ -142,3 +144,41 @@ async def test_a_client_that_is_gone_gets_nothing_and_a_full_pipe_is_waited_for(
     await gone.send(start(200, SIZED))
     await gone.send(body(b"ok"))
     assert (quiet.writes, wire.writes != [], done) == ([], True, [1])
+
+
+async def test_a_call_whose_task_is_cancelled_before_its_first_step_is_told() -> None:
+    told: list[type[BaseException]] = []
+
+    async def answer(lines: Any, body: bytes) -> tuple[int, bytes]:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except BaseException as error:
+            told.append(type(error))
+            raise
+        return 200, b""
+
+    state = FrontState(lambda *_: None, FrontLimits(), lambda _: None, Direct(b"/mcp", 9, answer))  # type: ignore[arg-type]
+    made = DirectCycle(Front(Wire()), [], keep_alive=True)  # type: ignore[arg-type]
+    made.start(state, asyncio.get_running_loop(), at_once=True)
+    (task,) = state.tasks
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == [asyncio.CancelledError]
+    assert state.tasks == set()
+
+
+async def test_a_head_is_made_only_when_it_can_be_written() -> None:
+    made, wire, _ = cycle(keep_alive=False)
+
+    class Held(Flow):
+        write_paused = True
+
+        async def drain(self) -> None:
+            made.keep_alive = True  # the rest of the request came meanwhile
+
+    made.front.flow = Held()  # type: ignore[assignment]
+    await made.send(start(200, SIZED))
+    await made.send(body(b"ok"))
+    assert wire.writes == [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"]
+    assert not wire.closed

@@ -12,7 +12,7 @@ from airlock.core.errors import ConfigError
 from airlock.edge import pg
 from airlock.edge.settings import Environment
 
-psycopg = pytest.importorskip("psycopg", reason="install the postgres extra")
+psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres: uv sync --all-extras")
 
 VARIABLE = "AIRLOCK_STORE_DSN"
 
@@ -150,6 +150,15 @@ def test_a_service_dsn_is_left_alone_and_waits_as_the_environment_says(text: str
     assert dsn.conninfo == text
     assert dsn.wait_s == 6.0
     assert parse(text, PGCONNECT_TIMEOUT="3").wait_s == 3.0
+
+
+@pytest.mark.case("T79")
+def test_the_wait_never_comes_from_the_service_file(tmp_path, monkeypatch):
+    file = tmp_path / "pg_service.conf"
+    file.write_text("[hunter2]\nhost=secret-host\npassword=s3cret\nconnect_timeout=99\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    assert parse("service=hunter2").wait_s == 10.0
+    assert parse("service=hunter2", AIRLOCK_STORE_CONNECT_TIMEOUT="6").wait_s == 6.0
 
 
 def test_a_statement_bounds_statements_and_locks():

@@ -166,3 +166,23 @@ def test_texts_of_a_kind_of_their_own_are_written_as_texts():
 def test_what_is_no_json_value_is_not_written():
     with pytest.raises(TypeError, match="object"):
         body.encode(object())
+
+
+@pytest.mark.case("T28", "T29", "T30")
+@pytest.mark.parametrize(
+    "around",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{"x":1e400},"result":%b}',
+        b'{"jsonrpc":"2.0","id":1,"result":{"x":"\xff"},"result":%b}',
+        b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 70 + b"]" * 70 + b',"result":%b}',
+        b'{"jsonrpc":"2.0","id":1e400,"id":1,"result":%b}',
+        b'{"jsonrpc":"2.0","id":1,"result":%b,"error":{}}',
+        b'{"jsonrpc":"2.0","id":2,"result":%b}',
+        b'{"id":1,"result":%b}',
+        b'[{"jsonrpc":"2.0","id":1,"result":%b}]',
+    ],
+)
+def test_only_a_plain_response_gives_its_result_unread(around: bytes):
+    result = b'{"tools":[{"name":"read"}]}'
+    assert body.raw_result(b'{"jsonrpc": "2.0", "id": 1, "result": %b}' % result, 1) == result
+    assert body.raw_result(around % result, 1) is None

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["FIELDS", "SENTENCES", "Phase", "Record", "Subject", "raw", "subject"]
+__all__ = ["FIELDS", "SENTENCES", "Phase", "Record", "Subject", "raw"]
 
 FIELDS: tuple[str, ...] = (
     "ts", "phase", "call_id", "principal", "method", "tool", "args", "verdict", "rule_id", "tier", "dry_run",
@@ -47,7 +47,7 @@ class Phase(StrEnum):
 
 
 class Subject(msgspec.Struct, frozen=True, gc=False):
-    """What the two records of one action both say. `args` is canonical JSON text as bytes; made by `subject`."""
+    """What the two records of one action both say. `args` is canonical JSON text, made by `raw`."""
 
     call_id: str
     principal: str | None
@@ -55,19 +55,6 @@ class Subject(msgspec.Struct, frozen=True, gc=False):
     tool: str | None
     args: msgspec.Raw
     trace_id: str | None
-
-
-def subject(
-    *,
-    call_id: str,
-    principal: str | None = None,
-    method: str | None = None,
-    tool: str | None = None,
-    args_json: str = "null",
-    trace_id: str | None = None,
-) -> Subject:
-    """Collect what an intent and its outcome share. `args_json` is canonical JSON text."""
-    return Subject(call_id, principal, method, tool, raw(args_json), trace_id)
 
 
 def raw(json_text: str) -> msgspec.Raw:

@@ -223,6 +223,12 @@ def test_a_regex_is_not_tried_on_a_longer_string_than_the_limit():
     assert passes(ANYTHING, "я" * MAX_REGEX_CHARS)
 
 
+@pytest.mark.case("T54")
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+c", "(.*a){30}d", "(a*)*e"])
+def test_a_pattern_that_backtracks_for_ever_elsewhere_answers(pattern: str):
+    assert not passes(regex(pattern), "a" * MAX_REGEX_CHARS)
+
+
 @pytest.mark.parametrize("value", ["\ud800", "a\udfffb", ["ok", "\ud83d"]])
 def test_a_lone_surrogate_fails_a_regex(value: object):
     assert check(ANYTHING, value) == "argument 'a' not allowed by regex"

@@ -7,7 +7,7 @@ from airlock.edge.clock import SystemClock
 from airlock.edge.settings import Environment
 from airlock.edge.stores import postgres
 
-pytest.importorskip("psycopg", reason="install the postgres extra")
+pytest.importorskip("psycopg", reason="needs the extra postgres: uv sync --all-extras")
 
 
 async def test_nothing_is_connected_before_the_first_call():

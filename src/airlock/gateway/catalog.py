@@ -16,7 +16,7 @@ from airlock.core.text.safe import safe
 from airlock.edge.trace import Trace
 from airlock.gateway import dryrun, outgoing
 from airlock.gateway.dryrun import DryRun
-from airlock.gateway.upstream.http import HttpUpstream
+from airlock.gateway.upstream.port import Upstream
 
 __all__ = ["Catalog", "CatalogUnavailable"]
 
@@ -42,7 +42,7 @@ class Catalog:
 
     __slots__ = ("_clock", "_ids", "_kept", "_upstream")
 
-    def __init__(self, upstream: HttpUpstream, clock: Clock, ids: Ids) -> None:
+    def __init__(self, upstream: Upstream, clock: Clock, ids: Ids) -> None:
         self._upstream = upstream
         self._clock = clock
         self._ids = ids

@@ -27,7 +27,7 @@ from airlock.gateway.catalog import CatalogUnavailable
 from airlock.gateway.confirm import Standing, State
 from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.modern.admission import Request
-from airlock.gateway.upstream.http import Answer as UpstreamAnswer
+from airlock.gateway.upstream.port import Answer as UpstreamAnswer
 
 __all__ = ["tools_call"]
 

@@ -18,7 +18,7 @@ from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
 from airlock.gateway.listings import Listings
 from airlock.gateway.outofband import Approvers
-from airlock.gateway.upstream.http import HttpUpstream
+from airlock.gateway.upstream.port import Upstream
 
 __all__ = ["Answer", "Gate", "Snapshot"]
 
@@ -48,7 +48,7 @@ class Gate(msgspec.Struct):
     snapshot: Snapshot
     store: Store
     recorder: Recorder
-    upstream: HttpUpstream
+    upstream: Upstream
     catalog: Catalog
     confirmations: Settings
     clock: Clock

@@ -5,8 +5,6 @@ Knows what may pass and what is rebuilt; sends nothing itself. SPEC: gateway.md 
 
 from __future__ import annotations
 
-import msgspec
-
 from airlock.core.approval import ticket
 from airlock.core.grant import Grant
 from airlock.core.principal import Principal
@@ -14,16 +12,9 @@ from airlock.edge.trace import Trace
 from airlock.gateway import body, dryrun, meta
 from airlock.gateway.modern.admission import Request
 from airlock.gateway.modern.headers import forwarded
+from airlock.gateway.upstream.port import Era, Outgoing
 
-__all__ = ["Outgoing", "catalog_page", "for_call", "passed_through"]
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """One request to the upstream: its id, ready header lines, and encoded body."""
-
-    id: object
-    headers: bytes
-    body: bytes
+__all__ = ["catalog_page", "for_call", "passed_through"]
 
 
 def for_call(
@@ -50,17 +41,19 @@ def for_call(
         params["arguments"] = dryrun.forced(request.arguments, value=grant.dry_run)
         if mirror is not None:
             headers = dryrun.mirrored(headers, mirror, value=grant.dry_run)
-    return _outgoing(request.id, "tools/call", params, headers, trace)
+    return _outgoing(request.id, "tools/call", params, headers, trace, principal, request.era)
 
 
 def passed_through(request: Request, principal: Principal, trace: Trace) -> Outgoing:
-    """Build the forwarded form of `tools/list` or `server/discover`: as sent, with `_meta` rebuilt."""
+    """Build the forwarded form of any other request: as sent, with `_meta` rebuilt."""
     params = dict(request.params)
     params["_meta"] = meta.for_upstream(request.meta, principal, trace)
     if ticket.is_ours(params.get("requestState")):
         params.pop("requestState")
         params.pop("inputResponses", None)
-    return _outgoing(request.id, request.method, params, forwarded(request.headers), trace)
+    return _outgoing(
+        request.id, request.method, params, forwarded(request.headers), trace, principal, request.era
+    )
 
 
 def catalog_page(
@@ -79,12 +72,18 @@ def catalog_page(
         + version.encode("ascii")
         + b"\r\n"
     )
-    return _outgoing(request_id, "tools/list", params, headers, trace)
+    return _outgoing(request_id, "tools/list", params, headers, trace, principal, Era.MODERN)
 
 
 def _outgoing(
-    request_id: object, method: str, params: dict[str, object], headers: bytes, trace: Trace
+    request_id: object,
+    method: str,
+    params: dict[str, object],
+    headers: bytes,
+    trace: Trace,
+    principal: Principal,
+    era: Era,
 ) -> Outgoing:
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     lines = headers + b"traceparent: " + trace.traceparent.encode("ascii") + b"\r\n"
-    return Outgoing(request_id, lines, body.encode(message))
+    return Outgoing(request_id, lines, body.encode(message), method, params, principal.name, era)

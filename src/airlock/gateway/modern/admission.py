@@ -13,6 +13,7 @@ from airlock.core.wire.strict import StrictError
 from airlock.edge.headers import Headers
 from airlock.gateway import body
 from airlock.gateway.modern.headers import decode_name, doubled
+from airlock.gateway.upstream.port import Era, Heard
 
 __all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "missing_principal", "oversized"]
 
@@ -30,7 +31,8 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 class Request(msgspec.Struct, frozen=True, gc=False):
     """An admitted request. `params` is the client's own mapping, never changed in place.
 
-    `name` and `arguments` are those of a `tools/call`, else None and empty.
+    `name` and `arguments` are those of a `tools/call`, else None and empty. `era` is the family that the client
+    speaks; `heard` takes what the upstream says before its answer (None: the client asked for nothing of it).
     """
 
     id: object
@@ -41,6 +43,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     name: str | None
     arguments: dict[str, object]
     headers: Headers
+    era: Era = Era.MODERN
+    heard: Heard | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-import msgspec
-
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.grant import Grant
 from airlock.core.secret import Secret
@@ -16,49 +14,51 @@ from airlock.core.wire import jsonrpc, sse
 from airlock.core.wire.strict import StrictError
 from airlock.edge.httpc import HttpClient, Reply, header_line
 from airlock.gateway import body
-from airlock.gateway.outgoing import Outgoing
+from airlock.gateway.upstream.port import Answer, Heard, Outgoing
 
-__all__ = ["Answer", "HttpUpstream", "read"]
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A JSON-RPC response of the upstream: its HTTP status and the message, which holds `result` or `error`.
-
-    `result` is the result object, None when the response is an error.
-    """
-
-    status: int
-    message: dict[str, object]
-    result: dict[str, object] | None
+__all__ = ["HttpUpstream", "read"]
 
 
 class HttpUpstream:
     """Sends requests to one MCP endpoint. Failures are `UpstreamError`, by the table of gateway.md 11."""
 
-    __slots__ = ("_client", "_fixed")
+    __slots__ = ("_client", "_fixed", "_target")
 
-    def __init__(self, client: HttpClient, authorization: Secret | None) -> None:
+    def __init__(self, client: HttpClient, authorization: Secret | None, target: str = "") -> None:
         self._client = client
+        self._target = target
         fixed = b"accept: application/json, text/event-stream\r\naccept-encoding: identity\r\n"
         if authorization is not None:
             fixed += header_line(b"authorization", authorization.reveal().encode("utf-8", "surrogateescape"))
         self._fixed = fixed
 
-    def call(self, grant: Grant, outgoing: Outgoing, *, exact: bool) -> Awaitable[Answer]:
+    def call(
+        self, grant: Grant, outgoing: Outgoing, *, exact: bool, heard: Heard | None = None
+    ) -> Awaitable[Answer]:
         """Send a tool call: the one place where a grant is spent.
 
         `exact` refuses duplicate keys in the answer too, for answers that a decision depends on.
         """
         grant.spend()
-        return self.ask(outgoing, exact=exact)
+        return self.ask(outgoing, exact=exact, heard=heard)
 
-    async def ask(self, outgoing: Outgoing, *, exact: bool = False) -> Answer:
+    async def ask(self, outgoing: Outgoing, *, exact: bool = False, heard: Heard | None = None) -> Answer:
         """Send a request that changes nothing: a listing or a discovery."""
         return read(await self.send(outgoing), outgoing, exact=exact)
 
     def send(self, outgoing: Outgoing) -> Awaitable[Reply]:
         """Send a request that changes nothing, and return its answer unread, for `read`."""
         return self._client.post(self._fixed + outgoing.headers, outgoing.body)
+
+    async def listen(self, outgoing: Outgoing, heard: Heard) -> Answer:
+        raise NotImplementedError
+
+    def target(self, name: str | None) -> str:
+        """Return the address: every tool is behind it."""
+        return self._target
+
+    def abandon(self, state: object) -> None:
+        """Nothing is held for a question of the server: it is in its `requestState`."""
 
     async def close(self) -> None:
         await self._client.close()

@@ -15,7 +15,7 @@ export UV_PROJECT_ENVIRONMENT := $(VENV)
 export UV_PYTHON_DOWNLOADS    := never
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench cases fuzz coverage clean test-browser test-deploy test-image test-servers test-harness
+.PHONY: help setup demo test check bench cases fuzz coverage clean test-browser test-deploy test-image test-servers test-harness test-conformance
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,10 @@ test-deploy: $(READY) ## lint and render what deploys: images, chart, units, sta
 test-image: $(READY) ## build the image and drive a call through it (buildah, debootstrap; some minutes)
 	@"$(UV)" sync --all-extras --locked -q --inexact --group deploy
 	@$(BIN)/python -m pytest -q tests/deploy/test_image.py $(ARGS)
+
+test-conformance: $(READY) ## the official conformance suite, direct and through the gateway (npm)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group conformance
+	@$(BIN)/python -m pytest -q tests/conformance $(ARGS)
 
 test-servers: $(READY) ## the example policies against the servers they are for (PyPI, npm)
 	@"$(UV)" sync --all-extras --locked -q --inexact --group servers

@@ -5,6 +5,7 @@ Only what touches the world is replaced: the HTTP client, the clock, the ids, an
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import functools
 import json
@@ -268,7 +269,13 @@ class World:
         scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
         sent: list[Any] = []
 
+        asked = False
+
         async def receive() -> dict[str, Any]:
+            nonlocal asked
+            if asked:
+                await asyncio.Event().wait()  # the client stays
+            asked = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Any) -> None:
@@ -276,7 +283,7 @@ class World:
 
         await self.app(scope, receive, send)
         head = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Got(sent[0]["status"], sent[1]["body"], head)
+        return Got(sent[0]["status"], b"".join(message["body"] for message in sent[1:]), head)
 
     async def rpc(
         self,

@@ -22,7 +22,9 @@ __all__ = ["group", "mcp_airlock"]
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
     try:
         parse_target(value)
     except ValueError as error:
@@ -34,8 +36,10 @@ def _flags(command: F) -> F:
     """The flags of both names."""
     for option in reversed((
         click.option("--policy", required=True, type=click.Path(), metavar="PATH", help="The policy file."),
-        click.option("--upstream", required=True, metavar="URL", callback=_url,
-                     help="The MCP endpoint of the server behind the gateway."),
+        click.option("--upstream", metavar="URL", callback=_url,
+                     help="The MCP endpoint of the server behind the gateway: http, https or unix:/PATH."),
+        click.option("--upstreams", type=click.Path(), metavar="PATH",
+                     help="A file of several servers behind the gateway, instead of --upstream."),
         click.option("--env", metavar="NAME", help="Environment name; overrides AIRLOCK_ENV and the policy's own."),
         click.option("--audit", default="audit.jsonl", type=click.Path(), show_default=True, metavar="PATH",
                      help="The audit file."),
@@ -44,8 +48,8 @@ def _flags(command: F) -> F:
         click.option("--audit-keep", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
                      help="Rotated audit files to keep."),
         click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
-        click.option("--front", type=click.Choice(["modern", "dual"]), default="modern", show_default=True,
-                     help="Protocol eras of the front; dual is not there yet."),
+        click.option("--front", type=click.Choice(["modern", "dual"]), show_default="by program",
+                     help="Clients that are served: of revision 2026-07-28 only, or those that open with initialize too."),
         click.option("--pins", type=click.Path(), metavar="PATH",
                      help="Pins of tools; tools/list leaves out what changed since. The same as AIRLOCK_PINS."),
         click.option("--otel-file", type=click.Path(), metavar="PATH",
@@ -55,15 +59,18 @@ def _flags(command: F) -> F:
         click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Listen address."),
         click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True, metavar="N",
                      help="Listen port; 0 picks a free one."),
+        click.argument("command", nargs=-1, type=click.UNPROCESSED),
     )):  # fmt: skip
         command = option(command)
     return command
 
 
 def _serve(defaults: Defaults, **flags: object) -> None:
-    if flags.pop("front") != "modern":
-        raise click.BadParameter("--front dual is not there yet: this version serves 2026-07-28 only")
-
+    given = [name for name in ("upstream", "upstreams", "command") if flags[name]]
+    if len(given) != 1:
+        # SPEC: gateway.md 15.1: without a server it is a usage error like any missing option.
+        problem = "Missing option '--upstream'" if not given else "Several servers are given"
+        raise click.UsageError(f"{problem}: give exactly one of --upstream, --upstreams and -- COMMAND.")
     if hasattr(signal, "SIGHUP"):
         # SPEC: gateway.md 15.5 [STRICTER]: a reload must not kill a start; nothing was read yet that is stale.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -84,9 +91,9 @@ def group() -> None:
 @group.command("serve")
 @_flags
 def serve_command(**flags: object) -> None:
-    """Serve one MCP upstream under a policy, with state that survives a restart.
+    """Serve one or several MCP servers under a policy, with state that survives a restart.
 
-    The same program as mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
+    COMMAND, after --, is a server to start and speak to over its standard input and output. The same program as mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
     """
     _serve(Defaults("airlock", durable=True), **flags)
 
@@ -95,5 +102,8 @@ def serve_command(**flags: object) -> None:
 @click.version_option(package_name="airlock", message="mcp-airlock %(version)s")
 @_flags
 def mcp_airlock(**flags: object) -> None:
-    """Serve one MCP upstream under a policy; state lives in this process unless AIRLOCK_STORE_DSN is set."""
+    """Serve MCP servers under a policy; state lives in this process unless AIRLOCK_STORE_DSN is set.
+
+    COMMAND, after --, is a server to start and speak to over its standard input and output.
+    """
     _serve(Defaults("mcp-airlock", durable=False), **flags)

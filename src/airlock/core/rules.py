@@ -30,6 +30,12 @@ class Rule(StrEnum):
     STORE_UNAVAILABLE = "store.unavailable"
     PRINCIPAL_MISSING = "principal.missing"
     PASSTHROUGH = "passthrough"
+    RESOURCE_ALLOW = "resource.allow"
+    RESOURCE_DENY = "resource.deny"
+    PROMPT_ALLOW = "prompt.allow"
+    PROMPT_DENY = "prompt.deny"
+    COMPLETION_ALLOW = "completion.allow"
+    COMPLETION_DENY = "completion.deny"
     MRTR_PENDING = "mrtr.pending"
     MRTR_DECLINED = "mrtr.declined"
     MRTR_REPLAY = "mrtr.replay"
@@ -43,6 +49,7 @@ class Rule(StrEnum):
     UPSTREAM_UNREACHABLE = "upstream.unreachable"
     UPSTREAM_ENCODED = "upstream.encoded"
     UPSTREAM_BAD_REPLY = "upstream.bad_reply"
+    CALL_CANCELLED = "call.cancelled"
     INTERNAL_ERROR = "internal.error"
 
 
@@ -63,7 +70,13 @@ SENTENCES: dict[Rule, str] = {
     Rule.CATALOG_PIN_MISMATCH: "A listed tool is not what was pinned; it was left out of the listing.",
     Rule.STORE_UNAVAILABLE: "The state store did not answer.",
     Rule.PRINCIPAL_MISSING: "No principal could be established for the request.",
-    Rule.PASSTHROUGH: "A `tools/list` or `server/discover` was forwarded.",
+    Rule.PASSTHROUGH: "A listing, a `server/discover` or a `subscriptions/listen` was forwarded.",
+    Rule.RESOURCE_ALLOW: "A pattern of `resources` lets the caller read this resource.",
+    Rule.RESOURCE_DENY: "No pattern of `resources` lets the caller read this resource.",
+    Rule.PROMPT_ALLOW: "A pattern of `prompts` lets the caller have this prompt.",
+    Rule.PROMPT_DENY: "No pattern of `prompts` lets the caller have this prompt.",
+    Rule.COMPLETION_ALLOW: "The caller may ask for completions, and see what this one is about.",
+    Rule.COMPLETION_DENY: "The caller may not ask for completions, or not see what this one is about.",
     Rule.MRTR_PENDING: "The call waits for a person.",
     Rule.MRTR_DECLINED: "A person, or the client for them, said no.",
     Rule.MRTR_REPLAY: "The confirmation was already used or declined.",
@@ -71,12 +84,15 @@ SENTENCES: dict[Rule, str] = {
     Rule.MRTR_MISMATCH: "The confirmation was issued for a different call.",
     Rule.MRTR_BAD_SIGNATURE: "The confirmation was not signed by this gateway.",
     Rule.MRTR_APPROVED_OOB: "A person said yes through the approve link.",
-    Rule.MRTR_UPSTREAM_INPUT_REQUIRED: "A gated tool asked a question of its own.",
+    Rule.MRTR_UPSTREAM_INPUT_REQUIRED: (
+        "A gated tool asked a question of its own, or a server one that the policy forbids."
+    ),
     Rule.REQUEST_TOO_LARGE: "The request body is over the limit.",
     Rule.UPSTREAM_TOO_LARGE: "The upstream's answer is over the limit.",
     Rule.UPSTREAM_UNREACHABLE: "The upstream could not be reached, or its answer was lost.",
     Rule.UPSTREAM_ENCODED: "The upstream answered with compressed content.",
     Rule.UPSTREAM_BAD_REPLY: "The upstream's answer is not a usable JSON-RPC response.",
+    Rule.CALL_CANCELLED: "The client left, or took the request back, before it was answered.",
     Rule.INTERNAL_ERROR: "The gateway failed; the call was stopped or its end is not known.",
 }
 

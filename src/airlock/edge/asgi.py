@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-__all__ = ["App", "BodyTooLarge", "ClientGone", "Message", "Receive", "Scope", "Send", "read_body", "respond"]
+__all__ = [
+    "App", "BodyTooLarge", "ClientGone", "Message", "Receive", "Responder", "Scope", "Send", "read_body", "respond",
+]  # fmt: skip
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Responder = Callable[[Receive, Send], Awaitable[None]]
+"""Writes one answer whose request is read already: all that `receive` still tells is that the client left."""
 
 
 class BodyTooLarge(Exception):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from airlock.edge.asgi import App, Message, Scope
+from airlock.edge.asgi import App, Message, Receive, Responder, Scope, Send
 from airlock.edge.frontflow import HIGH_WATER_BYTES, Flow
 from airlock.edge.frontlimits import Direct, FrontState, Line
 
@@ -48,9 +48,16 @@ class Connection(Protocol):
         """Go on behind an answer that is written."""
         ...
 
+    def hand_over(self, cycle: DirectCycle, onward: AsgiCycle) -> None:
+        """Let `onward` stand for the call that began as `cycle`."""
+        ...
+
 
 class DirectCycle:
-    """A call whose whole body is read before it begins and whose whole answer is JSON in one write."""
+    """A call whose whole body is read before it begins and whose whole answer is JSON in one write.
+
+    An answer of any other kind is written by an `AsgiCycle` that takes this one's place.
+    """
 
     __slots__ = (
         "_parts", "body", "disconnected", "front", "headers", "keep_alive", "more_body", "response_complete",
@@ -82,8 +89,10 @@ class DirectCycle:
         self.more_body = False
 
     def gone(self) -> None:
-        """The client left, or its request was refused: nothing more is written."""
+        """The client left, or its request was refused: nothing more is written, and the call is cancelled."""
         self.disconnected = True
+        if self.task is not None:
+            self.task.cancel()
 
     def start(self, state: FrontState, loop: asyncio.AbstractEventLoop, *, at_once: bool) -> None:
         """Begin the call. `at_once` runs it now, as far as it goes without waiting: most refusals are done then."""
@@ -104,9 +113,11 @@ class DirectCycle:
             front = self.front
             body: bytes | bytearray = self.body
             try:
-                status, answer = await direct.answer(
-                    self.headers, body if type(body) is bytes else bytes(body)
-                )
+                answered = await direct.answer(self.headers, body if type(body) is bytes else bytes(body))
+                if not isinstance(answered, tuple):
+                    self._hand_over(answered, tasks)
+                    return
+                status, answer = answered
                 head = _JSON[status]
                 if status in direct.also:
                     head = b"%b%b: %b\r\ncontent-length: " % (head[:-16], *direct.also[status])
@@ -127,6 +138,19 @@ class DirectCycle:
         finally:
             if self.task is not None:
                 tasks.discard(self.task)
+
+    def _hand_over(self, responder: Responder, tasks: set[asyncio.Task[None]]) -> None:
+        """Let a cycle of the other kind write the answer, in a task: this call may have begun outside one."""
+        cycle = AsgiCycle(self.front, {"method": "POST"}, keep_alive=self.keep_alive, expects_100=False)
+        cycle.transport, cycle.disconnected, cycle.more_body = self.transport, self.disconnected, False
+        self.front.hand_over(self, cycle)
+
+        async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+            await responder(receive, send)
+
+        task = asyncio.get_running_loop().create_task(cycle.run(app))
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
 
 
 def _rest(begun: Coroutine[Any, Any, None], waits_for: object) -> Coroutine[Any, Any, None]:

@@ -223,6 +223,13 @@ class HeadProtocol(asyncio.Protocol):
         task.add_done_callback(state.tasks.discard)
         state.tasks.add(task)
 
+    def hand_over(self, cycle: DirectCycle, onward: AsgiCycle) -> None:
+        """Let `onward` stand for a call that began as `cycle` and whose answer is of another kind."""
+        if self._running is cycle:
+            self._running = onward
+        if self.cycle is cycle:
+            self.cycle = onward
+
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its call."""
         assert self.cycle is not None

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from airlock.edge.asgi import App
+from airlock.edge.asgi import App, Responder
 
 __all__ = ["REFUSALS", "Answering", "Direct", "FrontLimits", "FrontState", "Line", "Refused"]
 
 Line = tuple[bytes, bytes]
-Answering = Callable[[list[Line], bytes], Coroutine[Any, Any, tuple[int, bytes]]]
+Answering = Callable[[list[Line], bytes], Coroutine[Any, Any, tuple[int, bytes] | Responder]]
 
 _CROWDED_EVERY_S = 60.0
 
@@ -66,9 +66,10 @@ REFUSALS = {
 class Direct(msgspec.Struct, frozen=True):
     """A route that needs no ASGI: POSTs to exactly `target` whose declared body is at most `max_body_bytes`.
 
-    `answer` takes the header lines and the whole body, and gives a status and a JSON body. It never raises for
-    anything a client does. `also` is the header line that an answer of some status carries. Every other request,
-    to the same target too, goes to the ASGI application.
+    `answer` takes the header lines and the whole body, and gives a status and a JSON body, or what writes any other
+    answer. It never raises for anything a client does; it is cancelled when the client leaves. `also` is the header
+    line that an answer of some status carries. Every other request, to the same target too, goes to the ASGI
+    application.
     """
 
     target: bytes

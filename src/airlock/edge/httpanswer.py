@@ -24,7 +24,10 @@ _READ = {
 
 
 class ClientLimits(msgspec.Struct, frozen=True):
-    """What one call may take, in seconds and bytes, and how connections are kept (gateway.md 11.1, 11.2)."""
+    """What one call may take, in seconds and bytes, and how connections are kept (gateway.md 11.1, 11.2).
+
+    `max_event_bytes` bounds one event of an event stream; 0, the default, stands for `max_body_bytes`.
+    """
 
     total_s: float = 60.0
     connect_s: float = 10.0
@@ -33,6 +36,11 @@ class ClientLimits(msgspec.Struct, frozen=True):
     max_body_bytes: int = 8 * 1024 * 1024
     max_idle: int = 128
     idle_s: float = 30.0
+    max_event_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.max_event_bytes:
+            msgspec.structs.force_setattr(self, "max_event_bytes", self.max_body_bytes)
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Knows how HTTP/1.1 POSTs go to one upstream: the connections kept for it, new ones, one answer a call.
+"""Knows how HTTP/1.1 requests go to one upstream: the connections kept for it, new ones, one answer a call.
 
 Must not know JSON, SSE, MCP, or what is done about a failure.
 """
@@ -12,9 +12,10 @@ from collections import deque
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.edge.httpanswer import ClientLimits, Reply
 from airlock.edge.httpconn import Connection
-from airlock.edge.httpurl import Target, header_line, parse_target
+from airlock.edge.httpstream import Stream
+from airlock.edge.httpurl import Target, checked_path, header_line, parse_target
 
-__all__ = ["ClientLimits", "HttpClient", "Reply", "Target", "header_line", "parse_target"]
+__all__ = ["ClientLimits", "HttpClient", "Reply", "Stream", "Target", "header_line", "parse_target"]
 
 
 class HttpClient:
@@ -67,6 +68,43 @@ class HttpClient:
         if isinstance(outcome, Reply):
             return outcome
         raise outcome
+
+    async def open(
+        self,
+        method: bytes,
+        headers: bytes,
+        body: bytes | None = None,
+        *,
+        path: str | None = None,
+        head_s: float = 60.0,
+        idle_s: float | None = None,
+    ) -> Stream:
+        """Send one request and return its answer when the head is read; the body is read from the stream.
+
+        `method` is any that a body may answer (not HEAD or CONNECT); without a `body` no Content-Length is
+        sent. `path` is another path and query of the same origin. The head comes within `head_s` seconds; after
+        it no `idle_s` seconds pass without a byte, None waits for ever. The whole body is bounded by
+        `max_body_bytes`, except an event stream that may wait for ever. Raises `UpstreamError` as `post` does,
+        and ValueError on a `path` that would not be one. The caller closes the stream.
+        """
+        if self._closed:
+            raise UpstreamError(UpstreamFailure.UNREACHABLE, "client closed", reached=False)
+        target = self._target
+        where = target.path if path is None else checked_path(path)
+        length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
+        request = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n%b" % (
+            method,
+            where.encode("ascii"),
+            target.host_header,
+            length,
+            headers,
+            b"" if body is None else body,
+        )
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        stream = Stream(loop, self.limits, self._take(now) or self._open(loop), idle_s)
+        await stream.begin(now, request, head_s)
+        return stream
 
     async def close(self) -> None:
         """Close every connection; calls under way fail as unreachable. Later calls fail at once."""
@@ -129,9 +167,12 @@ class HttpClient:
         target = self._target
         name = target.host.removesuffix(".") if self._tls else None
         try:
-            await loop.create_connection(
-                lambda: connection, target.host, target.port, ssl=self._tls, server_hostname=name
-            )
+            if target.scheme == "unix":
+                await loop.create_unix_connection(lambda: connection, target.host)
+            else:
+                await loop.create_connection(
+                    lambda: connection, target.host, target.port, ssl=self._tls, server_hostname=name
+                )
         except (OSError, ValueError, RuntimeError) as error:
             # LIMIT: a name with several addresses that all refuse is an `OSError` without a class of its own.
             connection.connecting = None

@@ -6,7 +6,9 @@ Must not know where it leads, or how an answer is read.
 from __future__ import annotations
 
 import asyncio
+import math
 import select
+import socket
 from typing import Protocol, cast
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
@@ -15,6 +17,8 @@ from airlock.edge.httpanswer import Answer, ClientLimits, Reply
 __all__ = ["Connection", "Pool"]
 
 _READABLE = select.POLLIN | select.POLLPRI
+# A peer that vanished without a word is noticed after about two minutes, where nothing else would notice it.
+_PROBES = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
 class Pool(Protocol):
@@ -93,6 +97,53 @@ class Connection(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_at(self._due(), self._expire)
         return waiter
+
+    def begin_stream(
+        self, now: float, request: bytes, answer: Answer, head_s: float
+    ) -> asyncio.Future[Reply | UpstreamError]:
+        """Start a call like `begin`, whose answer `answer` takes as it comes. It has `head_s` until `expect`."""
+        self._waiter = waiter = self._loop.create_future()
+        self._answer = answer
+        if self.transport is not None:
+            self._sent = True
+            self.transport.write(request)
+        else:
+            self._connect_by = now + min(self._pool.limits.connect_s, head_s)
+            self._request = request
+        self.expect(now + head_s)
+        return waiter
+
+    def expect(self, deadline: float) -> None:
+        """End the call under way at `deadline`, which `inf` never is, instead of when it was to end so far."""
+        self._deadline = deadline
+        due = self._due()
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due < math.inf:
+            self._timer = self._loop.call_at(due, self._expire)
+
+    def pause(self) -> None:
+        """Read no more until `resume`: the call under way cannot take more."""
+        assert self.transport is not None
+        self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        assert self.transport is not None
+        self.transport.resume_reading()
+
+    def probe(self) -> None:
+        """Let the system find out whether the peer is still there, on a connection that may be silent for ever."""
+        assert self.transport is not None
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _PROBES:
+                if hasattr(socket, option):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def _due(self) -> float:
         """When the call under way has had its time."""
@@ -185,6 +236,8 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         assert waiter is not None
         assert transport is not None
+        if answer is not self._reader:
+            self._settle()
         waits = not waiter.done()
         # INVARIANT: a connection goes back only after one whole answer with nothing behind it, to a call that
         # still waits and whose request has left: otherwise the next call could read this one's leftovers.
@@ -196,6 +249,13 @@ class Connection(asyncio.Protocol):
         if waits:
             waiter.set_result(answer.reply())
 
+    def _settle(self) -> None:
+        """Undo what a stream has changed, before the next call: it may be paused, or its timer too late."""
+        self.resume()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _release(self) -> asyncio.Future[Reply | UpstreamError] | None:
         self._answer = None
         waiter, self._waiter = self._waiter, None
@@ -206,7 +266,7 @@ class Connection(asyncio.Protocol):
         if self._waiter is None:
             return
         due = self._due()
-        if self._loop.time() < due:
-            self._timer = self._loop.call_at(due, self._expire)
-        else:
+        if self._loop.time() >= due:
             self.fail("TimeoutError")
+        elif due < math.inf:
+            self._timer = self._loop.call_at(due, self._expire)

@@ -38,6 +38,7 @@ class FrontServer:
         self.on_ready: Callable[[], None] | None = None
         self.on_stop: Callable[[], Awaitable[None]] | None = None
         self.on_hangup: Callable[[], None] | None = None
+        self.on_drain: Callable[[], None] | None = None
         self.signalled: signal.Signals | None = None
         self.forced = False
         self._signalled_at = 0.0
@@ -66,6 +67,8 @@ class FrontServer:
             self.on_ready()
         await stopped.wait()
         server.close()
+        if self.on_drain is not None:
+            self.on_drain()
         await self._drained(loop)
         if self.on_stop is not None:
             await self.on_stop()
@@ -158,16 +161,19 @@ def run(
     direct: Direct | None = None,
     on_ready: Callable[[], None] | None = None,
     on_stop: Callable[[], Awaitable[None]] | None = None,
+    on_drain: Callable[[], None] | None = None,
     on_hangup: Callable[[], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
     """Serve `app` on `sock` until SIGTERM or SIGINT, and return when all is finished (exit status 0).
 
-    `on_hangup` is called, in the event loop, for each SIGHUP. Raises SystemExit 130 after ctrl-C and 128+n when
-    a second signal cut the drain short.
+    `on_hangup` is called, in the event loop, for each SIGHUP; `on_drain` once, when the server stops listening and
+    waits for open calls: what has no end of its own must end then. Raises SystemExit 130 after ctrl-C and 128+n
+    when a second signal cut the drain short.
     """
     server = make_server(app, limits, say, direct)
     server.on_ready, server.on_stop, server.on_hangup = on_ready, on_stop, on_hangup
+    server.on_drain = on_drain
     server.run(sock)
     if server.signalled is not None and (server.forced or server.signalled == signal.SIGINT):
         raise SystemExit(128 + server.signalled)

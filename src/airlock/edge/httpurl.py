@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-__all__ = ["Target", "header_line", "parse_target"]
+__all__ = ["Target", "checked_path", "header_line", "parse_target"]
 
 _URL = re.compile(
     r"(?P<scheme>https?)://"
@@ -19,6 +19,10 @@ _URL = re.compile(
     r"(?P<path>[/?].*)?",
     re.IGNORECASE,
 )
+_UNIX = re.compile(r"unix:(?P<socket>/(?!/).*?)(?::(?P<path>/.*))?", re.IGNORECASE)
+_UNIX_PATH = "/mcp"
+# What a socket's address holds besides the zero byte at its end.
+_UNIX_BYTES = 107
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _UNSAFE = re.compile(r'[^\x21-\x7e]|[\\"<>]')
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,7 +45,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One upstream address. `host` is bare (an IPv6 address without brackets), `path` holds the query too."""
+    """One upstream address. `host` is bare (an IPv6 address without brackets), `path` holds the query too.
+
+    With the scheme `unix` the `host` is the path of a socket, and the port is 0.
+    """
 
     scheme: str
     host: str
@@ -51,7 +58,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def parse_target(url: str) -> Target:
-    """Read an `http` or `https` address.
+    """Read an `http` or `https` address, or `unix:/path/to.sock`, maybe with `:/endpoint` behind (else `/mcp`).
 
     Raises `ValueError` in our own words; the words never repeat the address, which may hold a password.
     """
@@ -62,11 +69,15 @@ def parse_target(url: str) -> Target:
         )
     if "#" in url:
         raise ValueError("an upstream address has no fragment")
+    if url[:5].lower() == "unix:":
+        return _unix(url)
     if "@" in re.split(r"[/?]", url.partition("://")[2], maxsplit=1)[0]:
         raise ValueError("an upstream address holds no user name or password")
     match = _URL.fullmatch(url)
     if match is None:
-        raise ValueError("an upstream address is http:// or https://, a host, and maybe a port and a path")
+        raise ValueError(
+            "an upstream address is http:// or https://, a host, and maybe a port and a path; or unix:/path"
+        )
     scheme = match["scheme"].lower()
     host = _address(match["v6"]) if match["v6"] else _name(match["name"].lower())
     port = int(match["port"]) if match["port"] else _PORTS[scheme]
@@ -77,6 +88,14 @@ def parse_target(url: str) -> Target:
     if port != _PORTS[scheme]:
         shown = f"{shown}:{port}"
     return Target(scheme, host, port, path if path[0] == "/" else "/" + path, shown.encode("ascii"))
+
+
+def checked_path(path: str) -> str:
+    """Return `path` when it may stand in a request line: a path and maybe a query; raise `ValueError` when not."""
+    # SECURITY: a path can be the upstream's own word; a space or line break in it would start a second request.
+    if path[:1] != "/" or "#" in path or _UNSAFE.search(path):
+        raise ValueError("a path begins with / and is printable ASCII without spaces, quotes or a fragment")
+    return path
 
 
 def header_line(name: bytes, value: bytes) -> bytes:
@@ -94,6 +113,17 @@ def header_line(name: bytes, value: bytes) -> bytes:
     if _CONTROL.search(value):
         raise ValueError("a header value holds no control characters")
     return b"%b: %b\r\n" % (name, value)
+
+
+def _unix(url: str) -> Target:
+    match = _UNIX.fullmatch(url)
+    if match is None or "?" in match["socket"]:
+        raise ValueError(
+            "a Unix socket's address is unix:/absolute/path.sock, and maybe :/endpoint behind it"
+        )
+    if len(match["socket"]) > _UNIX_BYTES:
+        raise ValueError(f"the path of a Unix socket has at most {_UNIX_BYTES} bytes")
+    return Target("unix", match["socket"], 0, match["path"] or _UNIX_PATH, b"localhost")
 
 
 def _address(text: str) -> str:

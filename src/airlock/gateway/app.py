@@ -1,30 +1,39 @@
 """The gateway's routes as one bare ASGI callable: `/mcp`, the probes, the approve page, and 404 for the rest.
 
-Knows the order of admission (gateway.md 2); what an admitted request means is `flow`'s and `listing`'s.
+Knows the order of admission (gateway.md 2, mcp.md 5) and which front a request belongs to; what an admitted request
+means is `methods`'.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Coroutine
+
+import msgspec
 
 from airlock.core.decision import Verdict
 from airlock.core.principal import Principal
 from airlock.core.redact import values
 from airlock.core.text.cut import cut
 from airlock.core.wire import jsonrpc
+from airlock.core.wire.strict import StrictError
 from airlock.edge import recording
 from airlock.edge import trace as traces
-from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body, respond
+from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Responder, Scope, Send, read_body, respond
 from airlock.edge.frontlimits import Direct, Line
 from airlock.edge.headers import Headers, declared_length
 from airlock.edge.identity.resolve import CHALLENGE, Identity
 from airlock.edge.trace import Trace
-from airlock.gateway import body, boundary, flow, listing, tracing
+from airlock.gateway import body, boundary, methods, streams, tracing
 from airlock.gateway.approve import PREFIX, ApprovePage
+from airlock.gateway.door import Door, era_of
+from airlock.gateway.eras import Era, Heard
 from airlock.gateway.gate import Answer, Gate
-from airlock.gateway.modern.admission import Refusal, Request, admit, missing_principal, oversized
+from airlock.gateway.legacy.front import LegacyFront, Plain, Streaming
+from airlock.gateway.modern.admission import REVISION, Refusal, Request, admit, oversized, unauthenticated
+from airlock.gateway.streams import Told
 
-__all__ = ["App"]
+__all__ = ["App", "Fronts"]
 
 NAME_CHARS = 128
 READY_WAIT_S = 2.0
@@ -32,14 +41,32 @@ READY_WAIT_S = 2.0
 _TEXT = b"text/plain; charset=utf-8"
 _OK = b'{"status":"ok"}'
 _UNAVAILABLE = b'{"status":"unavailable"}'
+_MODERN = REVISION.encode("ascii")
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+_LISTEN = "subscriptions/listen"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+class Fronts(msgspec.Struct, frozen=True):
+    """What the endpoint serves beside the seed's own door: `door` checks before it, `legacy` is the older eras'."""
+
+    door: Door | None = None
+    legacy: LegacyFront | None = None
+
+
+_SEED = Fronts()
 
 
 class App:
     """Answers HTTP requests for one `Gate`."""
 
-    def __init__(self, gate: Gate, identity: Identity, max_request_bytes: int) -> None:
+    def __init__(
+        self, gate: Gate, identity: Identity, max_request_bytes: int, fronts: Fronts = _SEED
+    ) -> None:
         self._gate = gate
         self._identity = identity
+        self._door, self._legacy = fronts.door, fronts.legacy
+        self._draining = asyncio.Event()
         self._page = ApprovePage(
             keys=gate.confirmations.keys,
             store=gate.store,
@@ -71,11 +98,18 @@ class App:
         else:
             await respond(send, 404, b"not found\n", _TEXT)
 
+    def drain(self) -> None:
+        """End what has no end of its own: the server stops."""
+        self._draining.set()
+
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
-            return
         lines: list[Line] = scope["headers"]
+        if scope["method"] != "POST":
+            if self._legacy is not None and scope["method"] in {"GET", "DELETE"}:
+                await self._session(self._legacy, scope["method"], Headers(lines), receive, send)
+            else:
+                await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
+            return
         # A1: the size, before anything else.
         raw: bytes | None
         try:
@@ -84,44 +118,137 @@ class App:
             raw = None
         except ClientGone:
             return
-        status, answer = await self.answer(lines, raw)
-        await respond(send, status, answer, headers=[CHALLENGE] if status == 401 else ())
+        answering = asyncio.ensure_future(self.answer(lines, raw))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                return
+        finally:
+            leaving.cancel()
+            answering.cancel()
+            await asyncio.wait({answering, leaving})
+        answered = answering.result()
+        if isinstance(answered, tuple):
+            await respond(send, *answered, headers=[CHALLENGE] if answered[0] == 401 else ())
+        else:
+            await answered(receive, send)
 
-    async def answer(self, lines: list[Line], raw: bytes | None) -> tuple[int, bytes]:
+    async def answer(self, lines: list[Line], raw: bytes | None) -> tuple[int, bytes] | Responder:
         """Answer one POST to `/mcp`, given its header lines and its body (None: over the limit). Never raises."""
         try:
             answer = await self._answer(raw, Headers(lines))
+            if not isinstance(answer, Answer):
+                return answer
         except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
             entry = recording.entry(self._gate.ids.hex(16))
             answer = boundary.broke(self._gate, entry, None, None, error)
         return answer.status, answer.body
 
-    async def _answer(self, raw: bytes | None, lines: Headers) -> Answer:
+    async def _answer(self, raw: bytes | None, lines: Headers) -> Answer | Responder:
         """A2 to A12, then the method. `raw` is None for a body over the limit."""
         gate = self._gate
+        if self._door is not None:
+            foreign = self._door.refused(lines)
+            if foreign is not None:
+                return self._refused(foreign, None, None)
         if raw is None:
             return self._refused(oversized(self._max_request_bytes), None, None)
         # A2: who is asking; answered only at A12.
         started = gate.clock.now()
         found = self._identity.resolve(lines, started)
         principal = found if found is None or isinstance(found, Principal) else await found
+        if self._legacy is not None and lines.first.get(b"mcp-protocol-version") != _MODERN:
+            other = await self._older(self._legacy, raw, lines, principal)
+            if other is not None:
+                return other
         # A3-A11
-        admitted = admit(raw, lines)
+        admitted = admit(raw, lines, gate.snapshot.methods)
         if type(admitted) is Refusal:
             return self._refused(admitted, principal, None)
         assert type(admitted) is Request
         trace = _trace(admitted, gate, started)
         # A12
         if principal is None:
-            refusal = missing_principal(admitted)
+            refusal = unauthenticated(admitted.id, admitted.method, admitted.name)
             answer = self._refused(refusal, None, trace)
             if gate.tracer is not None:
                 told = (Verdict.DENY, refusal.rule) if answer.status == 401 else boundary.BROKEN
                 tracing.note(gate, gate.tracer, admitted, trace, *told)
             return answer
-        if admitted.name is not None:
-            return await flow.tools_call(gate, admitted, principal, trace)
-        return await listing.passed(gate, admitted, principal, trace)
+        meta = admitted.meta
+        if gate.snapshot.wide and (
+            "progressToken" in meta or _LOG_LEVEL in meta or admitted.method == _LISTEN
+        ):
+            return self._streamed(admitted, principal, trace)
+        return await methods.govern(gate, admitted, principal, trace)
+
+    def _streamed(self, request: Request, principal: Principal, trace: Trace) -> Responder:
+        """Answer a request whose client wants to hear what comes before the answer."""
+        gate, meta = self._gate, request.meta
+        minted = None
+        if "progressToken" in meta:
+            # SPEC: mcp.md 13: two clients may use the same token; the upstream gets one of ours.
+            minted = "airlock-" + gate.ids.hex(8)
+            meta = {**meta, "progressToken": minted}
+        told = Told(minted, request.meta.get("progressToken"))
+
+        def work(heard: Heard) -> Awaitable[Answer]:
+            params = {**request.params, "_meta": meta}
+            asked = msgspec.structs.replace(request, params=params, meta=meta, heard=heard)
+            return self._until_drained(methods.govern(gate, asked, principal, trace), request)
+
+        return streams.streamed(work, told)
+
+    async def _until_drained(self, governed: Coroutine[None, None, Answer], request: Request) -> Answer:
+        """Wait for an answer; a subscription has none of its own and is ended in order when the server stops."""
+        if request.method != _LISTEN:
+            return await governed
+        running, draining = asyncio.ensure_future(governed), asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+        finally:
+            draining.cancel()
+            running.cancel()
+            await asyncio.wait({running, draining})
+        result = {"resultType": "complete", "_meta": {_SUBSCRIPTION: request.id}}
+        return Answer(200, body.encode(jsonrpc.result(request.id, result)))
+
+    async def _older(
+        self, legacy: LegacyFront, raw: bytes, lines: Headers, principal: Principal | None
+    ) -> Answer | Responder | None:
+        """Answer a POST of an older era; None when it belongs to the modern ladder after all."""
+        try:
+            message, too_deep = body.decode_request(raw)
+        except StrictError:
+            return None  # the ladder says what is wrong with it
+        if too_deep or era_of(lines, message) is Era.MODERN:
+            return None
+        # SPEC: mcp.md 5, step 10: probing clients expect the 401 before anything else is judged.
+        if principal is None:
+            return self._refused(_nobody(message), None, None)
+        return _responder(await legacy.post(lines, raw, message, principal))
+
+    async def _session(
+        self, legacy: LegacyFront, method: str, lines: Headers, receive: Receive, send: Send
+    ) -> None:
+        """GET and DELETE: the stream and the end of a session of the older eras."""
+        foreign = self._door.foreign(lines) if self._door is not None else None
+        found = self._identity.resolve(lines, self._gate.clock.now())
+        principal = found if found is None or isinstance(found, Principal) else await found
+        if foreign is None and b"mcp-session-id" not in lines.first:
+            await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
+            return
+        if foreign is not None or principal is None:
+            answer = self._refused(foreign or _nobody(None), None, None)
+            await respond(
+                send, answer.status, answer.body, headers=[CHALLENGE] if answer.status == 401 else ()
+            )
+            return
+        answered = await (legacy.get if method == "GET" else legacy.delete)(lines, principal)
+        await _responder(answered)(receive, send)
 
     def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
         """Record a refused request, without its arguments, and answer its JSON-RPC error."""
@@ -167,6 +294,52 @@ class App:
                 self._ping = None
             return False
         return not ping.cancelled() and ping.exception() is None
+
+
+def _responder(answered: Plain | Streaming) -> Responder:
+    """Return what writes an answer of the older eras."""
+    if isinstance(answered, Plain):
+        plain = answered
+
+        async def whole(_receive: Receive, send: Send) -> None:
+            await respond(send, plain.status, plain.body, plain.content_type, plain.headers)
+
+        return whole
+    streaming = answered
+
+    async def stream(receive: Receive, send: Send) -> None:
+        headers = [*streams.HEADERS, *streaming.headers]
+        await send({"type": "http.response.start", "status": streaming.status, "headers": headers})
+
+        async def write(chunk: bytes) -> None:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        running = asyncio.ensure_future(streaming.run(write))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            running.cancel()
+            await asyncio.wait({running, leaving})
+        await send({"type": "http.response.body", "body": b""})
+
+    return stream
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _nobody(message: object) -> Refusal:
+    """A request of an older era that nobody is known to have sent."""
+    request_id, method = None, None
+    if isinstance(message, dict):
+        request_id = message.get("id") if jsonrpc.usable_id(message.get("id")) else None
+        method = message["method"] if isinstance(message.get("method"), str) else None
+    return unauthenticated(request_id, method, None)
 
 
 def _seen(task: asyncio.Task[None]) -> None:

@@ -15,7 +15,7 @@ from airlock.edge.recording import Entry, Open
 from airlock.gateway import body
 from airlock.gateway.gate import Answer, Gate
 
-__all__ = ["BROKEN", "broke", "internal", "told", "unrecorded"]
+__all__ = ["BROKEN", "broke", "internal", "left", "told", "unrecorded"]
 
 DETAIL_CHARS = 300
 BROKEN = (Verdict.ERROR, Rule.INTERNAL_ERROR)
@@ -29,21 +29,29 @@ def told(error: BaseException) -> str:
 
 
 def broke(gate: Gate, entry: Entry, opened: Open | None, request_id: object, error: BaseException) -> Answer:
-    """Close the books on a request that failed inside the gateway or was cancelled, and answer -32603."""
+    """Close the books on a request that failed inside the gateway, and answer -32603."""
     said = told(error)
     gate.log.line(f"internal error: {said}")
+    return _closed(gate, entry, opened, request_id, Rule.INTERNAL_ERROR, said)
+
+
+def left(gate: Gate, entry: Entry, opened: Open | None) -> None:
+    """Close the books on a request that was cancelled: its client left, took it back, or the gateway stops."""
+    # SPEC: mcp.md 13: the upstream was told by the end of its stream; what it did by then nobody here knows.
+    said = "cancelled before the answer"
+    said += "; the effect is unknown" if opened is not None else "; nothing was sent"
+    _closed(gate, entry, opened, None, Rule.CALL_CANCELLED, said)
+
+
+def _closed(
+    gate: Gate, entry: Entry, opened: Open | None, request_id: object, rule: Rule, said: str
+) -> Answer:
     if opened is not None:
         if not opened.closed:
-            opened.close(
-                verdict=Verdict.ERROR,
-                rule_id=Rule.INTERNAL_ERROR,
-                latency_ms=None,
-                upstream_status=None,
-                detail_json=values.detail_json(said),
-            )
+            opened.close(verdict=Verdict.ERROR, rule_id=rule, detail_json=values.detail_json(said))
         return internal(request_id)
     entry.verdict = Verdict.ERROR
-    entry.rule_id = Rule.INTERNAL_ERROR
+    entry.rule_id = rule
     entry.detail_json = values.detail_json(said)
     try:
         gate.recorder.refusal(entry)

@@ -22,7 +22,7 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
-from airlock.gateway import asking, body, boundary, confirm, outgoing, results, shaping, tracing
+from airlock.gateway import asking, body, boundary, confirm, outgoing, questions, results, shaping, tracing
 from airlock.gateway.catalog import CatalogUnavailable
 from airlock.gateway.confirm import Standing, State
 from airlock.gateway.gate import Answer, Gate
@@ -47,8 +47,8 @@ async def tools_call(gate: Gate, request: Request, principal: Principal, trace: 
             return call.deny(gone, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, call.entry, call.opened, request.id, error)
-    except asyncio.CancelledError as error:
-        boundary.broke(gate, call.entry, call.opened, request.id, error)
+    except asyncio.CancelledError:
+        boundary.left(gate, call.entry, call.opened)
         raise
     finally:
         if gate.tracer is not None:
@@ -82,7 +82,8 @@ class _Call:
         self.trace = trace
         # 1: the snapshot is taken once; a reload does not touch this call.
         self.snapshot = gate.snapshot
-        self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, gate.target)
+        target = gate.target or gate.upstream.target(request.name)
+        self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
         self.opened: Open | None = None
@@ -224,10 +225,13 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
     charge = decision.charge if isinstance(decision, Allow) else None
     # 11: whatever fails before the intent is on file, nothing was sent, so nothing is charged.
     call.entry.dry_run = grant.dry_run
+    asked = call.request
+    if call.snapshot.wide:
+        asked = questions.narrowed(asked, call.snapshot.policy, call.principal)
     try:
         request = outgoing.for_call(
             grant,
-            call.request,
+            asked,
             call.principal,
             call.trace,
             mirror=call.mirror,
@@ -239,7 +243,7 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
         raise
     # 12
     try:
-        answer = await gate.upstream.call(grant, request, exact=gated)
+        answer = await gate.upstream.call(grant, request, exact=gated, heard=call.request.heard)
     except UpstreamError as error:
         if not error.reached:
             await _give_back(call, charge)
@@ -267,8 +271,14 @@ async def _answered(
         )
         return Answer(answer.status, body.encode(answer.message))
     # 13
-    if gated and result.get("resultType") == "input_required":
-        reason = "a tool behind a confirmation may not ask questions of its own"
+    reason = None
+    if result.get("resultType") == "input_required":
+        if gated:
+            reason = "a tool behind a confirmation may not ask questions of its own"
+        elif call.snapshot.wide:
+            reason = questions.forbidden(call.snapshot.policy, call.principal, result)
+    if reason is not None:
+        call.gate.upstream.abandon(result.get("requestState"))
         assert call.opened is not None
         call.opened.close(
             verdict=Verdict.DENY,

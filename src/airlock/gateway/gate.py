@@ -14,35 +14,49 @@ from airlock.core.text.scan import Scanner
 from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
 from airlock.edge.spans import Tracer
+from airlock.gateway import advertised
 from airlock.gateway.catalog import Catalog
+from airlock.gateway.changes import Changes
 from airlock.gateway.confirm import Settings
 from airlock.gateway.listings import Listings
+from airlock.gateway.modern.admission import METHODS
 from airlock.gateway.outofband import Approvers
 from airlock.gateway.upstream.port import Upstream
 
-__all__ = ["Answer", "Gate", "Snapshot"]
+__all__ = ["Answer", "Gate", "Snapshot", "served"]
 
 _NO_PINS = Pins()
 
 
+def served(policy: Policy, *, wide: bool) -> frozenset[str]:
+    """The methods that are served: the seed's, and of the rest those that the policy has a section for."""
+    more = advertised.served(policy)
+    return METHODS | (more if wide else more - {advertised.LISTEN})
+
+
 class Snapshot(msgspec.Struct, frozen=True):
-    """Policy and pins as one pair, and what was made from them. `listings` remembers answers that came before."""
+    """Policy and pins as one pair, and what was made from them. `listings` remembers answers that came before.
+
+    `methods` are those that are served under this policy; `wide` serves more than the seed's three.
+    """
 
     policy: Policy
     pins: Pins
     scanner: Scanner
     listings: Listings
+    methods: frozenset[str] = METHODS
+    wide: bool = False
 
     @classmethod
-    def of(cls, policy: Policy, pins: Pins = _NO_PINS) -> Snapshot:
+    def of(cls, policy: Policy, pins: Pins = _NO_PINS, *, wide: bool = False) -> Snapshot:
         """Build the scanner for the tools of `policy`."""
-        return cls(policy, pins, Scanner(policy.tools), Listings())
+        return cls(policy, pins, Scanner(policy.tools), Listings(), served(policy, wide=wide), wide)
 
 
 class Gate(msgspec.Struct):
-    """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it.
+    """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it; empty: ask `upstream`.
 
-    `approvers` is None without a webhook, `tracer` when no spans leave.
+    `approvers` is None without a webhook, `tracer` when no spans leave. `changes` tells subscribers of a reload.
     """
 
     snapshot: Snapshot
@@ -57,6 +71,7 @@ class Gate(msgspec.Struct):
     target: str
     approvers: Approvers | None = None
     tracer: Tracer | None = None
+    changes: Changes = msgspec.field(default_factory=Changes)
 
 
 class Answer(msgspec.Struct, frozen=True):

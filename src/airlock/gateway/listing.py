@@ -16,15 +16,20 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge.recording import Entry, Open
 from airlock.edge.trace import Trace
-from airlock.gateway import body, boundary, meta, outgoing, pinning, tracing
+from airlock.gateway import advertised, body, boundary, meta, outgoing, pinning, tracing
+from airlock.gateway.door import LEGACY_VERSIONS
 from airlock.gateway.gate import Answer, Gate, Snapshot
 from airlock.gateway.listings import Listing
-from airlock.gateway.modern.admission import Request
+from airlock.gateway.modern.admission import REVISION, Request
 from airlock.gateway.upstream import http
+from airlock.gateway.upstream.port import MergedReply
 
 __all__ = ["passed"]
 
 _LIST = "tools/list"
+_DISCOVER = "server/discover"
+_SERVED = [REVISION, *LEGACY_VERSIONS]
+_MOST_TTL_MS = 60_000
 
 
 async def passed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
@@ -48,13 +53,16 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
         try:
             reply = await gate.upstream.send(sent)
             # 4-7: what came before for this caller is not looked at again.
-            raw = body.raw_result(reply.body, sent.id) if reply.content_type == "application/json" else None
+            merged = reply.own if isinstance(reply, MergedReply) else None
+            raw = None
+            if merged is None and reply.content_type == "application/json":
+                raw = body.raw_result(reply.body, sent.id)
             shaped = None if raw is None else snapshot.listings.find(request.method, principal, raw)
             answer = None
             if shaped is None:
                 answer = http.read(reply, sent)
                 if answer.result is not None:
-                    shaped = _shape(answer.result, request.method, snapshot, principal)
+                    shaped = _shape(answer.result, request.method, snapshot, principal, merged)
                     if raw is not None:
                         snapshot.listings.keep(request.method, principal, raw, shaped)
         except UpstreamError as error:
@@ -83,12 +91,26 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
         return Answer(reply.status, body.with_result(request.id, shaped.encoded))
     except Exception as error:  # noqa: BLE001 - the boundary: recorded as internal.error, fails closed
         return boundary.broke(gate, entry, opened, request.id, error)
-    except asyncio.CancelledError as error:
-        boundary.broke(gate, entry, opened, request.id, error)
+    except asyncio.CancelledError:
+        boundary.left(gate, entry, opened)
         raise
     finally:
         if gate.tracer is not None:
             _traced(gate, request, principal, trace, entry, suspicious)
+
+
+def _describe(result: dict[str, object], snapshot: Snapshot) -> None:
+    """Let a description say what is served here. SPEC: mcp.md 4, 9: no more than that, and soon again."""
+    result["supportedVersions"] = _SERVED
+    capabilities = result.get("capabilities")
+    result["capabilities"] = (
+        advertised.advertised(capabilities, snapshot.policy) if isinstance(capabilities, dict) else {}
+    )
+    ttl = result.get("ttlMs")
+    result["ttlMs"] = (
+        min(ttl, _MOST_TTL_MS) if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
+    )
+    result["cacheScope"] = "private"
 
 
 def _traced(
@@ -112,9 +134,19 @@ def _traced(
     )
 
 
-def _shape(result: dict[str, object], method: str, snapshot: Snapshot, principal: Principal) -> Listing:
-    """Clean a result in place and cut a listing to the caller."""
-    own = meta.strip_holder(result) if "_meta" in result or method == _LIST else {}
+def _shape(
+    result: dict[str, object],
+    method: str,
+    snapshot: Snapshot,
+    principal: Principal,
+    merged: dict[str, object] | None,
+) -> Listing:
+    """Clean a result in place and cut a listing to the caller. `merged`: what several upstreams say of it."""
+    own = meta.strip_holder(result) if "_meta" in result or merged or method == _LIST else {}
+    if merged:
+        own.update(merged)
+    if method == _DISCOVER and snapshot.wide:
+        _describe(result, snapshot)
     dropped: list[str] = []
     findings: list[dict[str, object]] = []
     if method == _LIST:

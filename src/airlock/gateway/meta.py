@@ -12,6 +12,8 @@ from airlock.edge.trace import Trace
 __all__ = [
     "DRY_RUN",
     "DRY_RUN_PREVIEW",
+    "HIDDEN_PROMPTS",
+    "HIDDEN_RESOURCES",
     "HIDDEN_TOOLS",
     "IDEMPOTENCY_KEY",
     "MESSAGE",
@@ -27,6 +29,8 @@ __all__ = [
     "for_upstream",
     "strip_blocks",
     "strip_holder",
+    "strip_items",
+    "strip_questions",
     "strip_tools",
 ]
 
@@ -41,6 +45,8 @@ MESSAGE = PREFIX + "message"
 OUTPUT = PREFIX + "output"
 SUSPICIOUS = PREFIX + "suspicious"
 HIDDEN_TOOLS = PREFIX + "hidden_tools"
+HIDDEN_RESOURCES = PREFIX + "hidden_resources"
+HIDDEN_PROMPTS = PREFIX + "hidden_prompts"
 PIN_MISMATCH = PREFIX + "pin_mismatch"
 PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
@@ -68,15 +74,23 @@ SET: tuple[tuple[str, str, str], ...] = (
     (MESSAGE, "pending answers", "text: what is waited for"),
     (
         OUTPUT,
-        "results and previews cut to the output cap",
+        "results and previews cut to the output cap, read resources and prompts too",
         "object: `truncated`, `chars`, `max_chars`, `est_tokens`",
     ),
     (
         SUSPICIOUS,
-        "results and previews with text like a prompt injection; `tools/list` with such a description",
-        "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool` (listing)",
+        "results and previews with text like a prompt injection, read resources and prompts too; listings with "
+        "such a description",
+        "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool`, `resource` or `prompt` "
+        "(listing)",
     ),
     (HIDDEN_TOOLS, "`tools/list` results", "number of tools left out for this caller"),
+    (
+        HIDDEN_RESOURCES,
+        "`resources/list` and `resources/templates/list` results",
+        "number of resources or templates left out for this caller",
+    ),
+    (HIDDEN_PROMPTS, "`prompts/list` results", "number of prompts left out for this caller"),
     (
         PIN_MISMATCH,
         "`tools/list` results, when there are any",
@@ -95,8 +109,8 @@ STRIPPED: tuple[tuple[str, str, str], ...] = (
     ("baggage", "what a client sends, when it is not a text", "it is no baggage then"),
     (
         PREFIX + "*",
-        "what the upstream answers: results of `tools/call`, `tools/list` and `server/discover`, content blocks "
-        "and the resources in them, listed tools",
+        "what the upstream answers: results of every method, content blocks and the resources in them, listed "
+        "tools, resources, templates and prompts, contents, messages, questions, notifications of a subscription",
         "nobody but the gateway may say what was decided",
     ),
 )
@@ -148,7 +162,18 @@ def strip_blocks(content: object) -> None:
 
 def strip_tools(tools: object) -> None:
     """Clean the `_meta` of every listed tool."""
-    if isinstance(tools, list):
-        for tool in tools:
-            if isinstance(tool, dict) and "_meta" in tool:
-                strip_holder(tool)
+    strip_items(tools)
+
+
+def strip_items(items: object) -> None:
+    """Clean the `_meta` of every member of a list: of what is listed, of contents, of messages."""
+    if isinstance(items, list):
+        for item in items:
+            if isinstance(item, dict) and "_meta" in item:
+                strip_holder(item)
+
+
+def strip_questions(requests: object) -> None:
+    """Clean the `_meta` of every question of an upstream, given its `inputRequests`."""
+    if isinstance(requests, dict):
+        strip_items([question.get("params") for question in requests.values() if isinstance(question, dict)])

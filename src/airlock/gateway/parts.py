@@ -6,9 +6,10 @@ Knows variables and the classes behind them; nothing here listens or runs. SPEC:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airlock.core.errors import ConfigError
+from airlock.core.policy.compose import compose, compose_pins
 from airlock.core.policy.load import build
 from airlock.core.policy.model import Policy
 from airlock.core.policy.pins import Pins
@@ -19,26 +20,65 @@ from airlock.edge.identity.resolve import Identity, Tokens
 from airlock.edge.log import Log
 from airlock.edge.settings import Environment, secret_bytes
 from airlock.edge.sinks import jsonl
-from airlock.gateway.settings import Defaults, Flags
+from airlock.gateway import upstreamsfile
+from airlock.gateway.door import is_loopback
+from airlock.gateway.settings import Defaults, Flags, Limits, upstream_auth
+from airlock.gateway.upstreamsfile import Bounds, UpstreamSpec
 
-__all__ = ["Audit", "identity", "load_pins", "load_policy", "signing_key", "store", "store_dsn"]
+__all__ = [
+    "LOCAL_AUDIENCE",
+    "LOCAL_ISSUER",
+    "Audit",
+    "identity",
+    "load_pins",
+    "load_policy",
+    "load_specs",
+    "local_key",
+    "signing_key",
+    "store",
+    "store_dsn",
+]
+
+LOCAL_ISSUER = "airlock"
+LOCAL_AUDIENCE = "airlock-gateway"
+"""What a token says that was signed with the key kept beside the state (`airlock connect` makes them)."""
 
 _DATABASES = ("postgres", "postgresql")
 
 
-def load_policy(path: str, environment: str | None) -> Policy:
-    """Read and build the policy file; raise ConfigError with every fault in it."""
-    return build(yamlfile.load_file(path), path, environment)
+def load_specs(flags: Flags, env: Environment, limits: Limits) -> tuple[UpstreamSpec, ...]:
+    """Describe the server or servers behind the gateway. Raises ConfigError."""
+    bounds = Bounds(max_bytes=limits.max_upstream_bytes)
+    if flags.upstreams is not None:
+        return upstreamsfile.load(flags.upstreams, env)
+    if flags.command:
+        return (upstreamsfile.spec_of_command(flags.command, bounds),)
+    return (upstreamsfile.spec_of_url(flags.upstream or "", upstream_auth(env), bounds),)
 
 
-def load_pins(flags: Flags, env: Environment) -> Pins:
-    """Read the pins file that the flag or the variable names; no pins without one. Raises ConfigError."""
+def load_policy(path: str, environment: str | None, specs: Sequence[UpstreamSpec] = ()) -> Policy:
+    """Read and build the policy file, and those of single upstreams; raise ConfigError with every fault."""
+    main = build(yamlfile.load_file(path), path, environment)
+    own = {spec.prefix: spec.policy for spec in specs if spec.policy is not None}
+    if not own:
+        return main
+    named = {prefix: build(yamlfile.load_file(file), file, main.environment) for prefix, file in own.items()}
+    return compose(main, named, [spec.prefix for spec in specs])
+
+
+def load_pins(flags: Flags, env: Environment, specs: Sequence[UpstreamSpec] = ()) -> Pins:
+    """Read the pins file that the flag or the variable names, and those of single upstreams. Raises ConfigError."""
     path = flags.pins or env.text("AIRLOCK_PINS")
-    return Pins() if path is None else pinsfile.read(path)
+    main = Pins() if path is None else pinsfile.read(path)
+    own = {spec.prefix: pinsfile.read(spec.pins) for spec in specs if spec.pins is not None}
+    return compose_pins(main, own, [spec.prefix for spec in specs]) if own else main
 
 
-def identity(env: Environment, log: Log) -> Identity:
-    """Who may ask, by which proof. Raises ConfigError for a key address that cannot be asked."""
+def identity(env: Environment, log: Log, local_key: str | None = None) -> Identity:
+    """Who may ask, by which proof. `local_key` is the file of a key that signs tokens when nothing else is set.
+
+    Raises ConfigError for a key address that cannot be asked, or a key file that cannot be used.
+    """
     url, secret = env.text("AIRLOCK_JWKS_URL"), env.secret("AIRLOCK_JWT_SECRET")
     issuer, audience = env.text("AIRLOCK_JWT_ISSUER"), env.text("AIRLOCK_JWT_AUDIENCE")
     claim = env.text("AIRLOCK_GROUPS_CLAIM") or "groups"
@@ -51,7 +91,20 @@ def identity(env: Environment, log: Log) -> Identity:
     elif secret is not None:
         hs256 = Hs256(secret_bytes(secret), issuer=issuer, audience=audience, groups_claim=claim)
     trust = env.text("AIRLOCK_TRUST_PRINCIPAL_HEADER") == "1"
+    if url is None and secret is None and not trust and local_key is not None:
+        key = keyfile.read_or_make(local_key)
+        hs256 = Hs256(key, issuer=LOCAL_ISSUER, audience=LOCAL_AUDIENCE, groups_claim=claim)
     return Identity(hs256=hs256, jwks=jwks, trust_header=trust)
+
+
+def local_key(flags: Flags, env: Environment, defaults: Defaults) -> str | None:
+    """The file of the key for tokens of this machine's own user; None where it is not offered.
+
+    SECURITY: only on loopback, and only for the name of the program that keeps its state.
+    """
+    if not defaults.durable or not is_loopback(flags.host):
+        return None
+    return f"{env.state_folder()}/identity.key"
 
 
 def store_dsn(env: Environment, defaults: Defaults) -> str:

@@ -6,6 +6,7 @@ Knows how they are read and swapped; does not know signals. SPEC: gateway.md 15.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Thread
 
@@ -16,13 +17,16 @@ from airlock.edge.settings import Environment
 from airlock.gateway.gate import Gate, Snapshot
 from airlock.gateway.parts import load_pins, load_policy
 from airlock.gateway.settings import Flags
+from airlock.gateway.upstreamsfile import UpstreamSpec
 
 __all__ = ["Reloader", "read_pair"]
 
 
-def read_pair(flags: Flags, env: Environment, environment: str) -> tuple[Policy, Pins]:
-    """Read what the flags and variables name, for `environment`. Raises ConfigError or OSError."""
-    return load_policy(flags.policy, environment), load_pins(flags, env)
+def read_pair(
+    flags: Flags, env: Environment, environment: str, specs: Sequence[UpstreamSpec] = ()
+) -> tuple[Policy, Pins]:
+    """Read what flags, variables and upstreams name, for `environment`. Raises ConfigError or OSError."""
+    return load_policy(flags.policy, environment, specs), load_pins(flags, env, specs)
 
 
 class Reloader:
@@ -31,7 +35,10 @@ class Reloader:
     Requests under way keep the pair they began with; store, windows, catalog, keys and mode are not touched.
     """
 
-    def __init__(self, gate: Gate, flags: Flags, env: Environment) -> None:
+    def __init__(
+        self, gate: Gate, flags: Flags, env: Environment, specs: Sequence[UpstreamSpec] = ()
+    ) -> None:
+        self._specs = specs
         self._gate = gate
         self._flags = flags
         self._env = env
@@ -64,6 +71,7 @@ class Reloader:
             gate.log.line(f"policy reload failed, keeping the current policy: {words}")
             return
         gate.snapshot = fresh
+        gate.changes.announce()
         gate.log.line(f"policy reloaded: {len(fresh.policy.tools)} tools (was {len(was.tools)})")
 
     async def _read(self, environment: str) -> Snapshot:
@@ -72,7 +80,10 @@ class Reloader:
 
         def work() -> None:
             try:
-                done.set_result(Snapshot.of(*read_pair(self._flags, self._env, environment)))
+                wide = self._gate.snapshot.wide
+                done.set_result(
+                    Snapshot.of(*read_pair(self._flags, self._env, environment, self._specs), wide=wide)
+                )
             except Exception as error:  # noqa: BLE001 - the end of a thread: whoever waits gets it
                 done.set_exception(error)
 

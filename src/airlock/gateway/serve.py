@@ -18,27 +18,29 @@ from airlock.core.approval.ticket import Keys
 from airlock.core.errors import AirlockError, ConfigError
 from airlock.core.policy.model import Policy
 from airlock.core.policy.pins import Pins
-from airlock.core.secret import Secret
+from airlock.core.principal import Principal
 from airlock.edge import httpd, workers
 from airlock.edge.clock import SystemClock
-from airlock.edge.httpc import ClientLimits, HttpClient
-from airlock.edge.httpurl import parse_target
 from airlock.edge.ids import SystemIds
 from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
 from airlock.edge.settings import Environment
-from airlock.gateway import parts, settings
-from airlock.gateway.app import App
+from airlock.edge.trace import Trace
+from airlock.gateway import backs, methods, parts, settings
+from airlock.gateway.app import App, Fronts
 from airlock.gateway.approvalsettings import ApprovalSettings, approval_settings
 from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
-from airlock.gateway.gate import Gate, Snapshot
+from airlock.gateway.gate import Answer, Gate, Snapshot
+from airlock.gateway.legacy.front import LegacyFront, LegacySettings
+from airlock.gateway.modern.admission import Request
 from airlock.gateway.outofband import Approvers, open_notifier
 from airlock.gateway.parts import Audit
 from airlock.gateway.reload import Reloader, read_pair
 from airlock.gateway.settings import Defaults, Flags, Limits
 from airlock.gateway.tracing import open_tracer
-from airlock.gateway.upstream.http import HttpUpstream
+from airlock.gateway.upstream.port import Upstream
+from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
 
 __all__ = ["STRICT_STATUS", "serve"]
@@ -53,14 +55,16 @@ def serve(flags: Flags, env: Environment, defaults: Defaults) -> int:
     """
     log = Log(defaults.program)
     early = _Hangups()
-    pins = parts.load_pins(flags, env)
-    found = startup_warnings(env, durable=defaults.durable)
+    specs = parts.load_specs(flags, env, Limits.read(env)) if flags.upstreams is not None else ()
+    pins = parts.load_pins(flags, env, specs)
+    local = parts.local_key(flags, env, defaults) is not None
+    found = startup_warnings(env, durable=defaults.durable, local=local)
     for sentence in found:
         log.warning(f"{sentence}.")
     if found and flags.strict:
         log.line("--strict: the warnings above stop the start")
         return STRICT_STATUS
-    start = _Start(flags, env, defaults, log, pins, early)
+    start = _Start(flags, env, defaults, log, pins, early, specs)
     return start.run()
 
 
@@ -80,14 +84,25 @@ class _Start:
     """One start: what every worker needs is read and checked once, in the order of gateway.md 15.3."""
 
     def __init__(
-        self, flags: Flags, env: Environment, defaults: Defaults, log: Log, pins: Pins, early: _Hangups
+        self,
+        flags: Flags,
+        env: Environment,
+        defaults: Defaults,
+        log: Log,
+        pins: Pins,
+        early: _Hangups,
+        specs: tuple[UpstreamSpec, ...],
     ) -> None:
         self.flags, self.env, self.defaults, self.log = flags, env, defaults, log
         self.pins, self.early = pins, early
         self.tracer = open_tracer(env, flags.otel_file, log.warning)
-        self.policy: Policy = parts.load_policy(flags.policy, flags.env or env.text("AIRLOCK_ENV"))
+        self.policy: Policy = parts.load_policy(flags.policy, flags.env or env.text("AIRLOCK_ENV"), specs)
         self.limits = Limits.read(env)
-        self.auth: Secret | None = settings.upstream_auth(env)
+        settings.upstream_auth(env)
+        self.specs = specs or parts.load_specs(flags, env, self.limits)
+        self.wide = defaults.front(flags) == "dual"
+        self.hold_s = settings.hold_seconds(env)
+        settings.door(flags, env, defaults, 0)
         settings.check_workers(flags, env, defaults)
 
     def run(self) -> int:
@@ -103,7 +118,8 @@ class _Start:
             approvals = approval_settings(env)
             kept = self.defaults.durable and not dsn.startswith("memory:")
             keys = Keys.derive(parts.signing_key(env, kept=kept))
-            parts.identity(env, log)
+            local_key = parts.local_key(flags, env, self.defaults)
+            parts.identity(env, log, local_key)
             socks = _listen(flags.host, flags.port, flags.workers)
             if flags.workers == 1:
                 return self._worker(audits[0], socks[0], dsn, approvals, keys)
@@ -130,7 +146,7 @@ class _Start:
         if not all(os.path.isfile(path) for path in sources if path is not None):
             return  # nothing is there, or a pipe, and reading that would keep signals from the workers
         try:
-            pair = read_pair(self.flags, self.env, self.policy.environment)
+            pair = read_pair(self.flags, self.env, self.policy.environment, self.specs)
         except (AirlockError, OSError):
             return
         self.policy, self.pins = pair
@@ -148,12 +164,9 @@ class _Start:
         store = parts.store(dsn, clock, env)
         notifier = open_notifier(approvals, log.warning)
         approvers = None if notifier is None else Approvers(keys, store, notifier, approvals.public_url, log)
-        client = HttpClient(
-            parse_target(flags.upstream), ClientLimits(max_body_bytes=self.limits.max_upstream_bytes)
-        )
-        upstream = HttpUpstream(client, self.auth)
+        upstream = self._upstream(clock)
         gate = Gate(
-            snapshot=Snapshot.of(self.policy, self.pins),
+            snapshot=Snapshot.of(self.policy, self.pins, wide=self.wide),
             store=store,
             recorder=Recorder(audit.sink, clock, log.line),
             upstream=upstream,
@@ -162,12 +175,15 @@ class _Start:
             clock=clock,
             ids=ids,
             log=log,
-            target=flags.upstream,
+            target=backs.target_of(self.specs[0]) if flags.upstreams is None else "",
             approvers=approvers,
             tracer=self.tracer,
         )
-        app = App(gate, parts.identity(env, log), self.limits.max_request_bytes)
-        reloader = Reloader(gate, flags, env)
+        legacy = self._legacy(gate) if self.wide else None
+        door = settings.door(flags, env, self.defaults, sock.getsockname()[1])
+        identity = parts.identity(env, log, parts.local_key(flags, env, self.defaults))
+        app = App(gate, identity, self.limits.max_request_bytes, Fronts(door, legacy))
+        reloader = Reloader(gate, flags, env, self.specs)
 
         def ready() -> None:
             if flags.workers == 1:
@@ -177,6 +193,8 @@ class _Start:
 
         async def stopped() -> None:
             # SPEC: gateway.md 15.6: client, store, audit (off the loop), and the spans last.
+            if legacy is not None:
+                await legacy.close()
             await upstream.close()
             if approvers is not None:
                 await approvers.close()
@@ -192,10 +210,28 @@ class _Start:
             direct=app.direct,
             on_ready=ready,
             on_stop=stopped,
+            on_drain=app.drain,
             on_hangup=reloader.hangup,
             say=log.warning,
         )
         return 0
+
+    def _upstream(self, clock: SystemClock) -> Upstream:
+        """Open what is behind the gateway. The seed's one server of revision 2026-07-28 is never probed."""
+        only = self.specs[0]
+        if self.flags.upstreams is not None:
+            return backs.open_all(self.specs, clock, self.log.line)
+        if isinstance(only.at, Remote) and not self.wide:
+            return backs.seeds_own(only, only.at)
+        return backs.open_one(only, clock, self.log.line)
+
+    def _legacy(self, gate: Gate) -> LegacyFront:
+        """The front of older clients, whose requests take the same governed way."""
+
+        async def govern(request: Request, principal: Principal, trace: Trace) -> Answer:
+            return await methods.govern(gate, request, principal, trace)
+
+        return LegacyFront(govern, govern, gate, LegacySettings(hold_s=self.hold_s))
 
 
 def _address(sock: socket.socket) -> str:

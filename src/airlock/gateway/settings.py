@@ -12,22 +12,32 @@ import msgspec
 from airlock.core.errors import ConfigError
 from airlock.core.secret import Secret
 from airlock.edge.settings import Environment
+from airlock.gateway.door import Door, is_loopback, loopback_hosts
 
 __all__ = [
     "DIFFERENCES",
+    "HOLD_S",
     "Defaults",
     "Flags",
     "Limits",
     "check_workers",
+    "door",
+    "hold_seconds",
     "upstream_auth",
 ]
 
 
 class Flags(msgspec.Struct, frozen=True):
-    """The command line, already checked by the argument parser."""
+    """The command line, already checked by the argument parser.
+
+    Exactly one of `upstream` (a URL), `upstreams` (a file) and `command` (a server to start) is given.
+    """
 
     policy: str
-    upstream: str
+    upstream: str | None = None
+    upstreams: str | None = None
+    command: tuple[str, ...] = ()
+    front: str | None = None
     env: str | None = None
     audit: str = "audit.jsonl"
     audit_max_bytes: int = 0
@@ -44,16 +54,29 @@ class Defaults(msgspec.Struct, frozen=True):
     """How the two names of the program differ when nothing is set.
 
     `durable`: keep state in the embedded store and sign with a key kept in a file; else both live and die
-    with the process, as the seed says.
+    with the process, as the seed says. The front and the back are as wide as they go with it, too.
     """
 
     program: str
     durable: bool
 
+    def front(self, flags: Flags) -> str:
+        """Which eras the front serves: `modern` or `dual`."""
+        return flags.front or ("dual" if self.durable else "modern")
+
 
 DIFFERENCES: tuple[tuple[str, str, str], ...] = (
     ("AIRLOCK_STORE_DSN", "`memory://`", "`sqlite:///` at `$XDG_STATE_HOME/airlock/gateway.db`"),
     ("AIRLOCK_SECRET_FILE", "none: a random key per process", "`$XDG_STATE_HOME/airlock/gateway.key`"),
+    ("--front", "`modern`", "`dual`"),
+    (
+        "AIRLOCK_JWT_SECRET",
+        "none: every call gets 401",
+        "on loopback and with no other identity: a key kept in `$XDG_STATE_HOME/airlock/identity.key`, with which "
+        "`airlock connect` signs a token for you",
+    ),
+    ("AIRLOCK_ALLOWED_HOSTS", "none: any `Host`", "on loopback: the names of this machine"),
+    ("AIRLOCK_ALLOWED_ORIGINS", "none: any `Origin`", "no page of another site"),
 )
 """Setting, its default in `mcp-airlock`, its default in `airlock gateway serve`. The reference shows this table."""
 
@@ -88,6 +111,9 @@ def check_workers(flags: Flags, env: Environment, defaults: Defaults) -> None:
     """Raise ConfigError for several workers that would not know of each other's confirmations. SPEC: 12.4."""
     if flags.workers == 1:
         return
+    if defaults.front(flags) == "dual":
+        # LIMIT: a session of the older eras lives in one process; any worker may get its next request.
+        raise ConfigError("", "--workers needs --front modern: older clients' sessions live in one process")
     dsn = env.text("AIRLOCK_STORE_DSN")
     if dsn is None and not defaults.durable:
         raise ConfigError("", f"--workers {flags.workers} needs AIRLOCK_STORE_DSN: they must share one store")
@@ -98,3 +124,34 @@ def check_workers(flags: Flags, env: Environment, defaults: Defaults) -> None:
         raise ConfigError("", f"--workers {flags.workers} needs AIRLOCK_SECRET: they must sign with one key")
     if not hasattr(os, "fork"):
         raise ConfigError("", "--workers needs a system with fork")
+
+
+HOLD_S = 45
+"""Seconds that a call of an older client is held open for a person's yes: below the patience of today's clients."""
+
+
+def hold_seconds(env: Environment) -> int:
+    """How long such a call is held. Raises ConfigError."""
+    return env.positive("AIRLOCK_HOLD_S", HOLD_S, 3600)
+
+
+def door(flags: Flags, env: Environment, defaults: Defaults, port: int) -> Door | None:
+    """What may come to the endpoint at all; None: whatever reaches the port. `port` is the one listened on."""
+    wide = defaults.front(flags) == "dual"
+    hosts = _listed(env, "AIRLOCK_ALLOWED_HOSTS")
+    if hosts is None and defaults.durable and is_loopback(flags.host):
+        hosts = loopback_hosts(port)
+    origins = _listed(env, "AIRLOCK_ALLOWED_ORIGINS")
+    if origins is None and defaults.durable:
+        origins = frozenset()
+    return Door(hosts, origins, kinds=wide) if wide or hosts is not None or origins is not None else None
+
+
+def _listed(env: Environment, name: str) -> frozenset[bytes] | None:
+    """Read a list of values separated by commas; None when the variable is not set."""
+    text = env.text(name)
+    if text is None:
+        return None
+    if not text.isascii():
+        raise ConfigError("", f"{name} must be ASCII, its values separated by commas")
+    return frozenset(entry.strip().lower().encode("ascii") for entry in text.split(",") if entry.strip())

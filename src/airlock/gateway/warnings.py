@@ -14,10 +14,13 @@ __all__ = ["startup_warnings"]
 MIN_SECRET_BYTES = 32
 
 
-def startup_warnings(env: Environment, *, durable: bool) -> list[str]:
-    """Return the warnings for these settings. `durable`: state and key are kept by default."""
+def startup_warnings(env: Environment, *, durable: bool, local: bool = False) -> list[str]:
+    """Return the warnings for these settings. `durable`: state and key are kept by default.
+
+    `local`: so is a key for tokens of this machine's own user, when no other identity is set.
+    """
     return [
-        *_identity_warnings(env),
+        *_identity_warnings(env, local=local),
         *_key_warnings(env, durable=durable),
         *approval_warnings(env),
         *(
@@ -28,13 +31,13 @@ def startup_warnings(env: Environment, *, durable: bool) -> list[str]:
     ]
 
 
-def _identity_warnings(env: Environment) -> list[str]:
+def _identity_warnings(env: Environment, *, local: bool) -> list[str]:
     """W1 to W5."""
     found: list[str] = []
     jwt, jwks = env.secret("AIRLOCK_JWT_SECRET"), env.text("AIRLOCK_JWKS_URL")
     trust = env.text("AIRLOCK_TRUST_PRINCIPAL_HEADER")
     tokens = jwt is not None or jwks is not None
-    if not tokens and trust != "1":
+    if not tokens and trust != "1" and not local:
         found.append(
             "no identity is configured, so every call gets 401: set AIRLOCK_JWT_SECRET or AIRLOCK_JWKS_URL"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airlock.edge.httpurl import Target, header_line, parse_target
+from airlock.edge.httpurl import Target, checked_path, header_line, parse_target
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,12 @@ from airlock.edge.httpurl import Target, header_line, parse_target
         ("http://127.0.0.1:9000/mcp", Target("http", "127.0.0.1", 9000, "/mcp", b"127.0.0.1:9000")),
         ("http://[::1]/", Target("http", "::1", 80, "/", b"[::1]")),
         ("https://[2001:DB8::0:1]:8443", Target("https", "2001:db8::1", 8443, "/", b"[2001:db8::1]:8443")),
+        ("unix:/run/x.sock", Target("unix", "/run/x.sock", 0, "/mcp", b"localhost")),
+        ("Unix:/Run/x", Target("unix", "/Run/x", 0, "/mcp", b"localhost")),
+        ("unix:/run/x.sock:/", Target("unix", "/run/x.sock", 0, "/", b"localhost")),
+        ("unix:/run/x.sock:/a?b=c", Target("unix", "/run/x.sock", 0, "/a?b=c", b"localhost")),
+        ("unix:/run/a:b@c:/mcp:/x", Target("unix", "/run/a:b@c", 0, "/mcp:/x", b"localhost")),
+        ("unix:/" + "x" * 106, Target("unix", "/" + "x" * 106, 0, "/mcp", b"localhost")),
     ],
 )
 def test_an_address_is_read(url, target):
@@ -34,7 +40,18 @@ def test_an_address_is_read(url, target):
         "example.org",
         "//example.org",
         "ftp://example.org",
+        "unix:",
+        "unix:x.sock",
+        "unix:./x.sock",
+        "unix://run/x",
         "unix:///run/x",
+        "unix:/run/x?a=b",
+        "unix:/run/x#y",
+        "unix:/run/x y",
+        "unix:/run/x\n",
+        "unix:/run/x:/a b",
+        "unix:/run/\x00x",
+        "unix:/" + "x" * 107,
         "http:",
         "http://",
         "http:///path",
@@ -112,3 +129,23 @@ def test_a_header_value_cannot_start_a_second_line(code):
 def test_headers_that_frame_the_request_belong_to_the_client(name):
     with pytest.raises(ValueError, match="client itself"):
         header_line(name, b"1")
+
+
+def test_a_socket_path_is_absolute_and_fits_its_address():
+    with pytest.raises(ValueError, match="absolute"):
+        parse_target("unix:run/x.sock")
+    with pytest.raises(ValueError, match="at most 107 bytes"):
+        parse_target("unix:/" + "x" * 107 + ":/mcp")
+
+
+def test_a_path_of_the_same_origin_is_checked():
+    assert checked_path("/messages?session=1") == "/messages?session=1"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "x", "http://other/", "?x", "/a b", "/a\r\nX: y", "/a\n", "/\x00", "/\xe9", "/a#b", '/"', "/<"],
+)
+def test_a_path_cannot_start_a_second_request_or_leave_the_origin(path):
+    with pytest.raises(ValueError, match="begins with /"):
+        checked_path(path)

@@ -11,7 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from airlock.core.decision import Tier
-from airlock.core.policy.model import Policy, ToolPolicy
+from airlock.core.policy.access import Access
+from airlock.core.policy.model import AccessRule, Policy, ToolPolicy
 from airlock.core.text.safe import one_line
 
 __all__ = ["Finding", "Level", "lint"]
@@ -34,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def lint(policy: Policy, environments: Sequence[str]) -> list[Finding]:
-    """Return what is doubtful in `policy`: tool by tool in the order of the file, then environments.
+    """Return what is doubtful in `policy`: tool by tool in the order of the file, other sections, environments.
 
     `environments` are those that must be covered besides the policy's own. SPEC: gateway.md 16.
     """
@@ -43,6 +44,10 @@ def lint(policy: Policy, environments: Sequence[str]) -> list[Finding]:
         Finding(level, code, str(one_line(message)))
         for name, tool in policy.tools.items()
         for level, code, message in _tool(name, tool, covered | {policy.environment})
+    ]
+    known = covered | {policy.environment, *environments}
+    findings += [
+        Finding(Level.WARN, code, str(one_line(message))) for code, message in _sections(policy, known)
     ]
     for environment in dict.fromkeys([policy.environment, *environments]):
         if environment not in covered:
@@ -77,3 +82,35 @@ def _environments(tool: ToolPolicy) -> Iterator[str]:
     yield from tool.tiers
     for override in tool.principals.values():
         yield from override
+
+
+def _sections(policy: Policy, known: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is doubtful about resources, prompts and the sections of one entry: code and message."""
+    entries: list[tuple[str, Access | None]] = []
+    for section, rules in (("resources", policy.resources), ("prompts", policy.prompts)):
+        entries += [(f"{section} {rule.pattern.text}", rule.access) for rule in rules or ()]
+    entries += [
+        (section, getattr(policy, section)) for section in ("completion", "sampling", "roots", "elicitation")
+    ]
+    for place, access in entries:
+        for environment in sorted((access.environments if access else None) or frozenset()):
+            if environment not in known:
+                yield "access_env_unknown", f"{place} names environment {environment}, which no tier mentions"
+    for section, rules in (("resources", policy.resources), ("prompts", policy.prompts)):
+        for later, first in _shadowed(rules or ()):
+            message = f"{section} {later} is never reached, {first} before it admits everyone to all of it"
+            yield "access_unreachable", message
+
+
+def _shadowed(rules: Sequence[AccessRule]) -> Iterator[tuple[str, str]]:
+    """Yield each pattern that comes to nothing, with the earlier one that takes everything it could match.
+
+    LIMIT: only an earlier pattern that ends in its one wildcard and admits everyone is seen to do that.
+    """
+    taking: list[AccessRule] = []
+    for rule in rules:
+        first = next((one for one in taking if rule.pattern.prefix.startswith(one.pattern.prefix)), None)
+        if first is not None:
+            yield rule.pattern.text, first.pattern.text
+        if rule.access.everyone and rule.pattern.takes_all:
+            taking.append(rule)

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from airlock.core.decision import Tier
 from airlock.core.errors import ConfigError, Fault
+from airlock.core.policy.access import Access, Glob, pattern_problem
 from airlock.core.policy.model import (
+    AccessRule,
     Equals,
     Matcher,
     NoneOf,
@@ -34,10 +36,14 @@ __all__ = ["Path", "build"]
 Path = tuple[str | int, ...]
 """Where a value stands: keys and list indexes from the top."""
 
-_TOP = ("version", "environment", "output", "blast_radius", "tools")
+_TOP = (
+    "version", "environment", "output", "blast_radius", "tools", "resources", "prompts", "completion", "sampling",
+    "roots", "elicitation",
+)  # fmt: skip
 _OUTPUT = ("max_chars", "chars_per_token")
 _RADIUS = ("max_per_call", "max_per_principal", "window_s")
 _TOOL = ("tiers", "principals", "description", "count_arg", "output", "blast_radius", "where")
+_ACCESS = ("environments", "principals")
 _TIERS = tuple(tier.value for tier in Tier)
 _MATCHERS = ("equals", "in", "not_in", "regex")
 _RULE = ("arg", *_MATCHERS, "env", "optional")
@@ -88,7 +94,46 @@ class _Reading:
             tools={name: self._tool(("tools", name), body, output, radius) for name, body in tools.items()},
             output=output,
             radius=radius,
+            resources=self._rules("resources", top, output),
+            prompts=self._rules("prompts", top, output),
+            completion=self._section("completion", top),
+            sampling=self._section("sampling", top),
+            roots=self._section("roots", top),
+            elicitation=self._section("elicitation", top),
         )
+
+    def _rules(
+        self, section: str, top: Mapping[str, object], output: OutputLimits
+    ) -> tuple[AccessRule, ...] | None:
+        if section not in top:
+            return None
+        paths = section == "resources"
+        rules: list[AccessRule] = []
+        for pattern, body in (self._mapping((section,), top[section]) or {}).items():
+            path: Path = (section, pattern)
+            problem = pattern_problem(pattern) if paths else None
+            if problem is not None:
+                self._fault(path, one_line(problem))
+            keys = self._mapping(path, body, (*_ACCESS, "output")) or {}
+            rules.append(
+                AccessRule(
+                    pattern=Glob.of(pattern, paths=paths),
+                    access=self._access(path, keys),
+                    output=self._output((*path, "output"), keys["output"]) if "output" in keys else output,
+                )
+            )
+        return tuple(rules)
+
+    def _section(self, section: str, top: Mapping[str, object]) -> Access | None:
+        if section not in top:
+            return None
+        return self._access((section,), self._mapping((section,), top[section], _ACCESS) or {})
+
+    def _access(self, path: Path, keys: Mapping[str, object]) -> Access:
+        environments, principals = (
+            self._texts((*path, key), keys[key]) if key in keys else None for key in _ACCESS
+        )
+        return Access(environments, principals)
 
     def _tool(self, path: Path, body: object, output: OutputLimits, radius: Radius) -> ToolPolicy:
         keys = self._mapping(path, body, _TOOL)
@@ -162,7 +207,7 @@ class _Reading:
             problem = f"must have exactly one of {_listed(_MATCHERS)}"
             self._fault(path, f"{problem}, has {' and '.join(named) or 'none'}")
         matchers = [self._matcher((*path, name), name, keys[name]) for name in named]
-        env = self._env((*path, "env"), keys["env"]) if "env" in keys else None
+        env = self._texts((*path, "env"), keys["env"]) if "env" in keys else None
         optional = keys.get("optional", False)
         if not isinstance(optional, bool):
             self._fault((*path, "optional"), f"must be true or false{_got(optional)}")
@@ -188,7 +233,7 @@ class _Reading:
             return None
         return found
 
-    def _env(self, path: Path, value: object) -> frozenset[str]:
+    def _texts(self, path: Path, value: object) -> frozenset[str]:
         return frozenset(self._text(at, item) for at, item in self._items(path, value))
 
     def _items(self, path: Path, value: object) -> list[tuple[Path, object]]:

@@ -1,6 +1,6 @@
-"""What a policy says, as frozen values: tiers, limits and argument rules of each tool.
+"""What a policy says, as frozen values: tiers, limits and argument rules of tools, and who may have what else.
 
-Knows how a tier is found; does not know files, YAML or how any of it was written.
+Knows how a tier or an entry is found; does not know files, YAML or how any of it was written.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from airlock.core.decision import Tier
+from airlock.core.policy import uris
+from airlock.core.policy.access import GROUP, Access, Glob, template_start
 from airlock.core.principal import Principal
 
 __all__ = [
     "GROUP",
+    "AccessRule",
     "Equals",
     "FullMatch",
     "Matcher",
@@ -28,9 +31,6 @@ __all__ = [
     "ToolPolicy",
     "WhereRule",
 ]
-
-GROUP = "group:"
-"""What a key of `principals` begins with when it names a group."""
 
 Scalar = str | int | float | bool | None
 
@@ -138,13 +138,31 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self.tiers.get(environment)
 
 
+class AccessRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources or prompts of one pattern: who may have them, and how long they may be (resolved as for tools)."""
+
+    pattern: Glob
+    access: Access = Access()
+    output: OutputLimits = OutputLimits()
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules for calls in one running `environment`. `tools` keeps the order of the file."""
+    """The rules for calls in one running `environment`. `tools` keeps the order of the file, rules do too.
+
+    `resources`, `prompts` and `completion` are None when the file has no such section: then nobody is served
+    them. `sampling`, `roots` and `elicitation` say what a server may ask of a caller's client.
+    """
 
     environment: str
     tools: Mapping[str, ToolPolicy]
     output: OutputLimits = OutputLimits()
     radius: Radius = Radius()
+    resources: tuple[AccessRule, ...] | None = None
+    prompts: tuple[AccessRule, ...] | None = None
+    completion: Access | None = None
+    sampling: Access | None = None
+    roots: Access | None = None
+    elicitation: Access | None = None
 
     def tool(self, name: str) -> ToolPolicy | None:
         """Return what the policy says about the tool `name`, or None when it does not list it."""
@@ -154,3 +172,39 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tier of `principal` for the tool `name` in the running environment, or None."""
         tool = self.tools.get(name)
         return None if tool is None else tool.tier(principal, self.environment)
+
+    def resource(self, uri: str, principal: Principal) -> AccessRule | None:
+        """Return the first rule that lets `principal` have the resource `uri`, or None: then it is not for them."""
+        text = uris.asked(uri)
+        return None if text is None else self._first(self.resources, text, principal)
+
+    def prompt(self, name: str, principal: Principal) -> AccessRule | None:
+        """Return the first rule that lets `principal` have the prompt `name`, or None."""
+        return self._first(self.prompts, name, principal)
+
+    def template(self, template: str, principal: Principal) -> bool:
+        """Tell whether `principal` may know a URI template: some URI that begins as it does is for them.
+
+        What begins a template is its text up to the first `{`.
+        """
+        start = template_start(template)
+        if start is None:
+            return False
+        whole = "{" not in template
+        return any(
+            (rule.pattern.matches(start) if whole else rule.pattern.reaches(start))
+            and rule.access.admits(principal, self.environment)
+            for rule in self.resources or ()
+        )
+
+    def grants(self, access: Access | None, principal: Principal) -> bool:
+        """Tell whether one of the policy's own sections is there and admits `principal`."""
+        return access is not None and access.admits(principal, self.environment)
+
+    def _first(
+        self, rules: tuple[AccessRule, ...] | None, text: str, principal: Principal
+    ) -> AccessRule | None:
+        for rule in rules or ():
+            if rule.pattern.matches(text) and rule.access.admits(principal, self.environment):
+                return rule
+        return None

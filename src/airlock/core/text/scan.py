@@ -257,6 +257,14 @@ class Scanner:
             self._full(findings, -1, structured_text)
         return list(findings.values())
 
+    def scan_texts(self, texts: Iterable[tuple[int, str]]) -> list[dict[str, object]]:
+        """Return the same findings in plain texts, each with the number that is its `block`."""
+        findings: dict[tuple[str, str], dict[str, object]] = {}
+        for block, text in texts:
+            if self._full(findings, block, text):
+                break
+        return list(findings.values())
+
     def _full(self, findings: dict[tuple[str, str], dict[str, object]], block: int, text: str) -> bool:
         """Add what is found in one text of a result; True when there is no room for more."""
         for rule, excerpt in self._marks(text, mentions=True):
@@ -270,15 +278,19 @@ class Scanner:
 
         Descriptions, titles and annotation titles may name tools; every other rule applies to them.
         """
+        return self.scan_named("tool", _tool_texts(tools))
+
+    def scan_named(self, label: str, named: Iterable[tuple[str, str]]) -> list[dict[str, object]]:
+        """Return the findings of `scan_tools` in (name, text) pairs, the name under the key `label`."""
         findings: dict[tuple[str, str, str], dict[str, object]] = {}
-        texts = list(_tool_texts(tools))
+        texts = list(named)
         # Most listings are clean, and one scan of all their texts in a row shows that at a fraction of the cost.
         # A seam is no part of a word or a base64 run: it can bring pairs together, never keep one apart.
         if not any(True for _ in self._marks(_SEAM.join(text for _, text in texts), mentions=False)):
             return []
-        for tool, text in texts:
+        for name, text in texts:
             for rule, excerpt in self._marks(text, mentions=False):
-                findings.setdefault((rule, tool, excerpt), {"rule": rule, "tool": tool, "excerpt": excerpt})
+                findings.setdefault((rule, name, excerpt), {"rule": rule, label: name, "excerpt": excerpt})
                 if len(findings) == MAX_FINDINGS:
                     return list(findings.values())
         return list(findings.values())

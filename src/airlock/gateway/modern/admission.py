@@ -12,10 +12,10 @@ from airlock.core.wire import jsonrpc
 from airlock.core.wire.strict import StrictError
 from airlock.edge.headers import Headers
 from airlock.gateway import body
+from airlock.gateway.eras import Era, Heard
 from airlock.gateway.modern.headers import decode_name, doubled
-from airlock.gateway.upstream.port import Era, Heard
 
-__all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "missing_principal", "oversized"]
+__all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "oversized", "unauthenticated"]
 
 REVISION = "2026-07-28"
 _REVISION = REVISION.encode("ascii")
@@ -70,22 +70,22 @@ def oversized(limit: int) -> Refusal:
     )
 
 
-def missing_principal(request: Request) -> Refusal:
+def unauthenticated(request_id: object, method: str | None, tool: str | None) -> Refusal:
     """A12: nobody is known to be asking."""
     return Refusal(
         401,
         jsonrpc.UNAUTHENTICATED,
         Rule.PRINCIPAL_MISSING,
         "no principal: send a valid bearer token",
-        request.id,
+        request_id,
         None,
-        request.method,
-        request.name,
+        method,
+        tool,
     )
 
 
-def admit(raw: bytes, headers: Headers) -> Request | Refusal:
-    """Walk the ladder; the first rule that fails answers."""
+def admit(raw: bytes, headers: Headers, methods: frozenset[str] = METHODS) -> Request | Refusal:
+    """Walk the ladder; the first rule that fails answers. `methods` are those that are served."""
     # A3: strict JSON.
     try:
         message, too_deep = body.decode_request(raw)
@@ -104,11 +104,11 @@ def admit(raw: bytes, headers: Headers) -> Request | Refusal:
         return _refuse(jsonrpc.INVALID_REQUEST, "the body is nested deeper than 64 levels", request_id)
     method: str = message["method"]
     params = message.get("params")
-    return _routed(request_id, method, params if isinstance(params, dict) else {}, headers)
+    return _routed(request_id, method, params if isinstance(params, dict) else {}, headers, methods)
 
 
 def _routed(
-    request_id: object, method: str, params: dict[str, object], headers: Headers
+    request_id: object, method: str, params: dict[str, object], headers: Headers, methods: frozenset[str]
 ) -> Request | Refusal:
     """A6-A11: headers, envelope, revision, method, parameters."""
     tool = params.get("name") if method == "tools/call" else None
@@ -137,7 +137,7 @@ def _routed(
         reason = f"this protocol version is not served; {REVISION} is"
         return _refuse(jsonrpc.UNSUPPORTED_VERSION, reason, request_id, method, seen, data)
     # A10: the method.
-    if method not in METHODS:
+    if method not in methods:
         return _refuse(jsonrpc.METHOD_NOT_FOUND, "this method is not served", request_id, method, seen)
     if method != "tools/call":
         return Request(request_id, method, params, meta, version, None, {}, headers)

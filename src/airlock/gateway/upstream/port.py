@@ -7,30 +7,15 @@ speaks and its answer back. Knows shapes only.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
 from airlock.core.grant import Grant
 from airlock.edge.httpanswer import Reply
+from airlock.gateway.eras import Era, Heard
 
 __all__ = ["Answer", "Era", "Heard", "MergedReply", "Outgoing", "Upstream"]
-
-
-class Era(StrEnum):
-    """Which family of revisions a peer speaks: 2026-07-28, or those that open with `initialize`."""
-
-    MODERN = "modern"
-    LEGACY = "legacy"
-
-
-class Heard(Protocol):
-    """Takes what an upstream says before its answer: notifications, as whole JSON-RPC messages."""
-
-    def notify(self, message: dict[str, object]) -> None:
-        """Take one notification. Called in the order of arrival, never after the answer; must not block."""
-        ...
 
 
 class Outgoing(msgspec.Struct, frozen=True):

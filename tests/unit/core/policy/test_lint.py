@@ -98,3 +98,49 @@ def test_a_hostile_tool_name_stays_on_one_line():
     first = lint(policy, [])[0]
     assert first == Finding(Level.ERROR, "no_tiers", first.message)
     assert first.message.isprintable()
+
+
+def of_sections(*environments: str, **sections: object) -> list[tuple[str, str]]:
+    document = {"environment": "prod", "tools": {"t": {"tiers": {"prod": "L0", "dev": "L0"}}}, **sections}
+    found = lint(build(document, "policy.yaml", None), environments)
+    assert {finding.level for finding in found} <= {Level.WARN}
+    return [(finding.code, finding.message) for finding in found]
+
+
+def test_sections_that_say_what_they_mean_have_no_findings():
+    assert (
+        of_sections(
+            resources={"x://a/b": {}, "x://a/**": {"environments": ["dev"]}, "x://**": {}, "y://*": {}},
+            prompts={"a*": {"principals": ["alice"]}, "ab*": {}, "*": {}},
+            completion={},
+            elicitation={"environments": ["prod"]},
+        )
+        == []
+    )
+
+
+def test_an_environment_of_a_section_that_no_tier_mentions_is_reported():
+    codes = of_sections(
+        resources={"x://a": {"environments": ["tset", "prod"]}},
+        prompts={"p": {"environments": ["qa"]}},
+        sampling={"environments": ["prdo"]},
+    )
+    assert codes == [
+        ("access_env_unknown", "resources x://a names environment tset, which no tier mentions"),
+        ("access_env_unknown", "prompts p names environment qa, which no tier mentions"),
+        ("access_env_unknown", "sampling names environment prdo, which no tier mentions"),
+    ]
+    assert "access_env_unknown" not in dict(of_sections("qa", prompts={"p": {"environments": ["qa"]}}))
+
+
+def test_a_pattern_behind_one_that_takes_it_all_is_reported():
+    codes = of_sections(
+        resources={"x://a/**": {}, "x://a/b": {}, "x://**": {}, "y://a": {}}, prompts={"*": {}, "a": {}}
+    )
+    assert codes == [
+        (
+            "access_unreachable",
+            "resources x://a/b is never reached, x://a/** before it admits everyone to all of it",
+        ),
+        ("access_unreachable", "prompts a is never reached, * before it admits everyone to all of it"),
+    ]

@@ -10,8 +10,10 @@ import pytest
 
 from airlock.core.decision import Tier
 from airlock.core.errors import ConfigError
+from airlock.core.policy.access import Access, Glob
 from airlock.core.policy.load import build
 from airlock.core.policy.model import (
+    AccessRule,
     Equals,
     FullMatch,
     NoneOf,
@@ -334,6 +336,86 @@ def test_a_fault_says_its_line_where_that_is_known():
     with pytest.raises(ConfigError) as caught:
         build(document, "policy.yaml", None, positions=lines)
     assert [str(fault).split("(")[1][:7] for fault in caught.value.faults] == ["line 4;", "{} give"]
+
+
+# Sections besides the tools
+
+
+def test_sections_are_none_when_they_are_absent_and_open_when_they_are_empty():
+    policy = load({})
+    for section in ("resources", "prompts", "completion", "sampling", "roots", "elicitation"):
+        assert getattr(policy, section) is None
+    policy = load(
+        {"resources": {}, "prompts": {}, "completion": {}, "sampling": {}, "roots": {}, "elicitation": {}}
+    )
+    assert (policy.resources, policy.prompts) == ((), ())
+    assert [policy.completion, policy.sampling, policy.roots, policy.elicitation] == [Access()] * 4
+
+
+def test_resources_and_prompts_keep_their_order_and_take_the_output_of_the_file():
+    policy = load(
+        {
+            "output": {"max_chars": 9},
+            "resources": {
+                "file:///docs/**": {},
+                "db://tables/*": {
+                    "environments": ["dev"],
+                    "principals": ["alice", "group:sre"],
+                    "output": {"max_chars": 4000},
+                },
+            },
+            "prompts": {"review_*": {}},
+            "sampling": {"principals": ["group:dev"], "environments": ["prod"]},
+        }
+    )
+    assert policy.resources == (
+        AccessRule(pattern=Glob.of("file:///docs/**", paths=True), output=OutputLimits(9)),
+        AccessRule(
+            pattern=Glob.of("db://tables/*", paths=True),
+            access=Access(frozenset({"dev"}), frozenset({"alice", "group:sre"})),
+            output=OutputLimits(4000),
+        ),
+    )
+    assert policy.prompts == (AccessRule(pattern=Glob.of("review_*", paths=False), output=OutputLimits(9)),)
+    assert policy.sampling == Access(frozenset({"prod"}), frozenset({"group:dev"}))
+
+
+def test_faults_of_the_sections_have_their_paths():
+    assert faults(
+        {
+            "resources": {
+                "docs/**": {},
+                "file:///a/../b": {"output": {"max_chars": -1}},
+                "x://a": None,
+                "x://b": {"principal": ["alice"]},
+            },
+            "prompts": ["a"],
+            "completion": None,
+            "sampling": {"environments": [], "output": {}},
+            "roots": {"principals": "alice"},
+            "elicitation": {"principals": [1, ""]},
+        }
+    ) == [
+        "resources.docs/**: must be a URI that begins with a scheme or with **, without backslash, control or stray "
+        "% in it",
+        "resources.file:///a/../b: can match nothing: URIs are compared as file:///b",
+        f"resources.file:///a/../b.output.max_chars: must be a whole number from 0 to {2**53 - 1}, got -1",
+        "resources.x://a: must be a mapping, got null",
+        "resources.x://b.principal: unknown key (known here: environments, principals, output)",
+        "prompts: must be a mapping, got a list",
+        "completion: must be a mapping, got null",
+        "sampling.output: unknown key (known here: environments, principals)",
+        "sampling.environments: must not be empty",
+        'roots.principals: must be a list, got "alice"',
+        "elicitation.principals[0]: must be a string, got 1 (quote it)",
+        "elicitation.principals[1]: must not be empty",
+    ]
+
+
+def test_a_hostile_pattern_stays_on_one_line():
+    (fault,) = faults({"resources": {"file:///\x1b[2J" + "a" * 500: {}}})
+    assert fault.isprintable()
+    assert len(fault) < 300
 
 
 # Whole files

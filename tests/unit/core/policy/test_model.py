@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from airlock.core.decision import Tier
-from airlock.core.policy.model import Equals, FullMatch, NoneOf, OneOf, Policy, ToolPolicy
+from airlock.core.policy.access import Access, Glob
+from airlock.core.policy.model import (
+    AccessRule,
+    Equals,
+    FullMatch,
+    NoneOf,
+    OneOf,
+    OutputLimits,
+    Policy,
+    ToolPolicy,
+)
 from airlock.core.principal import Principal
 
 
@@ -76,3 +86,63 @@ def test_policies_are_frozen():
 
 def test_each_matcher_is_called_as_in_the_file():
     assert [kind.kind for kind in (Equals, OneOf, NoneOf, FullMatch)] == ["equals", "in", "not_in", "regex"]
+
+
+def rule(pattern: str, *, paths: bool = True, **more) -> AccessRule:
+    return AccessRule(pattern=Glob.of(pattern, paths=paths), **more)
+
+
+def with_rules(*resources: AccessRule, prompts: tuple[AccessRule, ...] = ()) -> Policy:
+    return Policy(environment="prod", tools={}, resources=resources, prompts=prompts)
+
+
+def test_without_a_section_nobody_has_a_resource_a_prompt_or_anything_else():
+    rules = Policy(environment="prod", tools={})
+    alice = Principal("alice")
+    assert rules.resource("file:///a", alice) is None
+    assert rules.prompt("p", alice) is None
+    assert not rules.template("file:///{x}", alice)
+    assert not rules.grants(rules.completion, alice)
+
+
+def test_the_first_matching_pattern_that_admits_the_caller_wins():
+    mine = rule("file:///a/*", access=Access(principals=frozenset({"alice"})), output=OutputLimits(1))
+    elsewhere = rule("file:///a/**", access=Access(environments=frozenset({"dev"})))
+    ours = rule("file:///**", output=OutputLimits(2))
+    rules = with_rules(mine, elsewhere, ours)
+    assert rules.resource("file:///a/x", Principal("alice")) is mine
+    assert rules.resource("file:///a/x", Principal("bob")) is ours
+    assert rules.resource("file:///a/b/c", Principal("alice")) is ours
+    assert rules.resource("db://a", Principal("alice")) is None
+
+
+def test_a_resource_is_matched_in_canonical_form_and_refused_in_another():
+    rules = with_rules(rule("file:///docs/**"))
+    assert rules.resource("FILE:///docs/a", Principal("alice")) is not None
+    for uri in ("file:///docs/../etc/passwd", "file:///docs/%2e%2e/etc", "file:///docs/..%2Fetc", "docs/a"):
+        assert rules.resource(uri, Principal("alice")) is None
+
+
+def test_a_prompt_is_found_by_its_name():
+    mine = rule("review_*", paths=False, access=Access(principals=frozenset({"group:dev"})))
+    rules = with_rules(prompts=(mine,))
+    assert rules.prompt("review_code", Principal("bob", ("dev",))) is mine
+    assert rules.prompt("review_code", Principal("bob")) is None
+    assert rules.prompt("other", Principal("bob", ("dev",))) is None
+
+
+def test_a_template_is_known_to_whoever_may_have_something_that_begins_like_it():
+    rules = with_rules(rule("db://tables/*", access=Access(principals=frozenset({"alice"}))))
+    for template in ("db://tables/{name}", "db://{kind}/x", "{uri}", "db://tables/users"):
+        assert rules.template(template, Principal("alice"))
+        assert not rules.template(template, Principal("bob"))
+    for template in ("file:///{x}", "db://tables/a/{x}", "db://tables/../{x}", "db://tables/a/b"):
+        assert not rules.template(template, Principal("alice"))
+
+
+def test_a_section_grants_where_it_stands_and_admits():
+    rules = Policy(
+        environment="prod", tools={}, sampling=Access(environments=frozenset({"dev"})), roots=Access()
+    )
+    assert rules.grants(rules.roots, Principal("alice"))
+    assert not rules.grants(rules.sampling, Principal("alice"))

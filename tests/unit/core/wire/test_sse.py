@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airlock.core.wire import strict
-from airlock.core.wire.sse import Events, reduce
+from airlock.core.wire.sse import Event, Events, EventTooLarge, answers, event, reduce
 
 
 def events(*chunks: bytes) -> list[bytes]:
@@ -135,3 +135,141 @@ def test_events_are_read_with_the_parser_that_is_given():
 
     assert reduce(b'data: {"id":2,"id":1,"result":{}}\n\n', 1, parse) == {"id": 1, "result": {}}
     assert seen == [b'{"id":2,"id":1,"result":{}}']
+
+
+# Names, ids, retry
+
+
+def taken(*chunks: bytes) -> list[Event]:
+    reader = Events()
+    return [each for chunk in chunks for each in reader.take(chunk)]
+
+
+def test_an_event_has_a_name_which_is_message_when_none_is_given():
+    assert taken(b"data: a\n\nevent: endpoint\ndata: /m?s=1\n\nevent:\ndata: c\n\n") == [
+        Event("message", b"a", None),
+        Event("endpoint", b"/m?s=1", None),
+        Event("message", b"c", None),
+    ]
+
+
+def test_the_last_name_counts_and_ends_with_its_event():
+    assert taken(b"event: a\nevent: b\ndata: 1\n\ndata: 2\n\n")[0].name == "b"
+    assert taken(b"event: a\n\ndata: 1\n\n")[0].name == "message"
+    assert taken(b"event: \xff\ndata: 1\n\n")[0].name == "\ufffd"
+
+
+def test_an_id_holds_until_the_next_and_an_empty_one_takes_it_back():
+    got = taken(b"data: 0\n\nid: s1/7\ndata:\n\ndata: b\n\nid: \xc3\xa4\ndata: c\n\nid\ndata: d\n\n")
+    assert [each.id for each in got] == [None, "s1/7", "s1/7", "\xe4", None]
+    assert got[1].data == b""
+
+
+def test_an_id_without_data_is_kept_for_resuming():
+    reader = Events()
+    assert reader.last_id is None
+    assert reader.take(b"id: 7\n\n") == []
+    assert reader.last_id == "7"
+
+
+@pytest.mark.parametrize("bad", [b"a\x00b", b"a\tb", b"\x7f", b"x" * 1025])
+def test_an_id_that_no_header_could_hold_is_not_kept(bad):
+    reader = Events()
+    reader.take(b"id: 1\nid: " + bad + b"\ndata: a\n\n")
+    assert reader.last_id == "1"
+    reader.take(b"id: " + b"x" * 1024 + b"\n")
+    assert reader.last_id == "x" * 1024
+
+
+def test_retry_is_a_plain_number_of_milliseconds():
+    reader = Events()
+    for bad in (b"", b"-1", b"1.5", b"1e3", b"x", b" 1", b"\xb2", b"9" * 10):
+        reader.take(b"retry: " + bad + b"\n")
+        assert reader.retry_ms is None
+    reader.take(b"retry: 0500\n")
+    assert reader.retry_ms == 500
+
+
+# Bounds
+
+
+def fed(reader: Events, chunks: list[bytes]) -> list[bytes]:
+    return [data for chunk in chunks for data in reader.feed(chunk)]
+
+
+@pytest.mark.parametrize("cut", range(30))
+def test_a_line_and_the_data_before_it_are_bounded_however_they_come(cut):
+    for text, fits in (
+        (b"data: 89\n\n", True),
+        (b"data: 890\n\n", False),
+        (b"data: 3\ndata:9\n\n", True),
+        (b"data: 34\ndata:8901\n\n", False),
+        (b":2345678\n\n", True),
+        (b":23456789\n", False),
+        (b"event: 89\n", False),
+        (b"data: 89\n\ndata: 89\n\n", True),
+    ):
+        reader = Events(8)
+        chunks = [text[:cut], text[cut:]]
+        if fits:
+            assert b"".join(fed(reader, chunks)) in (b"89", b"3\n9", b"", b"8989")
+        else:
+            with pytest.raises(EventTooLarge):
+                fed(reader, chunks)
+
+
+def test_a_comment_without_end_is_bounded():
+    reader = Events(1000)
+    with pytest.raises(EventTooLarge):
+        fed(reader, [b": comment."] * 101)
+
+
+def test_comments_that_end_are_not_kept():
+    reader = Events(10)
+    for _ in range(1000):
+        assert reader.feed(b": ping\n\n") == []
+    assert reader.feed(b"data: a\n\n") == [b"a"]
+
+
+def test_a_reader_goes_on_where_the_large_event_stood_and_stays_bounded():
+    reader = Events(10)
+    with pytest.raises(EventTooLarge):
+        reader.feed(b"data: a\n\n" + b"x" * 11)
+    with pytest.raises(EventTooLarge):
+        reader.feed(b"x")
+
+
+def test_many_data_lines_of_nothing_are_bounded():
+    reader = Events(100)
+    with pytest.raises(EventTooLarge):
+        reader.feed(b"data\n" * 200)
+
+
+# Writing
+
+
+def test_an_event_is_written():
+    assert event(b'{"a":1}') == b'event: message\ndata: {"a":1}\n\n'
+    assert event(b"{}", name=None) == b"data: {}\n\n"
+    assert event(b"", name=None, id="s/1") == b"id: s/1\ndata: \n\n"
+    assert event(b"/x", name="endpoint", id="2") == b"id: 2\nevent: endpoint\ndata: /x\n\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r\n"])
+def test_a_line_break_in_a_text_cannot_begin_another_event(end):
+    inner = b'{"id":1,' + end + b'"result":' + end + end + b'{"data":"event: x"}}' + end
+    (got,) = taken(event(inner, id="1"))
+    assert (got.name, got.id) == ("message", "1")
+    assert json.loads(got.data) == json.loads(inner)
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b" a ", b"data: x", b"\xe2\x80\xa8", b":", b"a" * 100_000])
+def test_what_is_written_is_read_back(data):
+    assert taken(event(data, name="n", id="i")) == [Event("n", data, "i")]
+
+
+def test_a_message_answers_only_its_own_request():
+    assert answers({"id": 1, "result": {}}, 1)
+    assert answers({"id": 1, "error": {}}, 1)
+    assert not answers({"id": 1, "result": {}, "error": {}}, 1)
+    assert not answers({"id": 1, "result": {}}, "1")

@@ -1,0 +1,139 @@
+"""The servers behind the gateway, opened from their descriptions: transport, era, credentials, limits.
+
+Knows which class speaks what; nothing is asked of a server here. SPEC: mcp.md 17-20; issue 4, items 3 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from importlib.metadata import version
+
+from airlock.core.ports import Clock
+from airlock.core.secret import Secret
+from airlock.edge.child import Command, inherited_environment
+from airlock.edge.httpc import ClientLimits, HttpClient, header_line
+from airlock.edge.httpurl import parse_target
+from airlock.edge.ids import SystemIds
+from airlock.gateway.upstream import dialogue
+from airlock.gateway.upstream.evidence import Wire
+from airlock.gateway.upstream.http import HttpUpstream
+from airlock.gateway.upstream.inflight import StdioLimits
+from airlock.gateway.upstream.legacy import LegacyUpstream
+from airlock.gateway.upstream.legacyhttp import HttpDialer
+from airlock.gateway.upstream.legacysse import SseDialer
+from airlock.gateway.upstream.legacystdio import MOST_PROCESSES, StdioDialer
+from airlock.gateway.upstream.line import Dialer
+from airlock.gateway.upstream.many import ManyUpstreams
+from airlock.gateway.upstream.member import Member
+from airlock.gateway.upstream.negotiate import Negotiated
+from airlock.gateway.upstream.port import Era, Upstream
+from airlock.gateway.upstream.probe import HttpProbe, StdioProbe
+from airlock.gateway.upstream.stdio import StdioUpstream
+from airlock.gateway.upstreamsfile import Local, Remote, UpstreamSpec, WantedEra
+
+__all__ = ["open_all", "open_one", "seeds_own", "target_of"]
+
+
+def target_of(spec: UpstreamSpec) -> str:
+    """Return what a ticket binds as the server: an address, or a fingerprint of the command.
+
+    SECURITY: a ticket is readable by whoever holds it, and a command line may hold a credential.
+    """
+    if isinstance(spec.at, Remote):
+        return spec.at.url
+    return (
+        "stdio:" + hashlib.sha256("\0".join(spec.at.argv).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    )
+
+
+def open_all(specs: tuple[UpstreamSpec, ...], clock: Clock, say: Callable[[str], None]) -> ManyUpstreams:
+    """Open several servers behind one port."""
+    members = {spec.name: Member(spec, open_one(spec, clock, _named(spec.name, say))) for spec in specs}
+    return ManyUpstreams(members, clock, say)
+
+
+def open_one(spec: UpstreamSpec, clock: Clock, say: Callable[[str], None]) -> Negotiated:
+    """Open one server, whatever it speaks."""
+    if isinstance(spec.at, Remote):
+        return _remote(spec, spec.at, clock, say)
+    return _local(spec, spec.at, clock, say)
+
+
+def seeds_own(spec: UpstreamSpec, at: Remote) -> HttpUpstream:
+    """Open one server of revision 2026-07-28, which is asked nothing but what clients ask."""
+    return HttpUpstream(_client(spec, at), at.authorization, at.url)
+
+
+def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], None]) -> Negotiated:
+    client, ids = _client(spec, at), SystemIds()
+    lines = b"".join(header_line(name.encode("ascii"), _bytes(value)) for name, value in at.headers)
+    fixed = lines
+    if at.authorization is not None:
+        fixed += header_line(b"authorization", _bytes(at.authorization))
+    dialers: dict[Wire, Dialer] = {
+        Wire.HTTP: HttpDialer(client, fixed),
+        Wire.SSE: SseDialer(client, fixed, parse_target(at.url)),
+    }
+    target, limits = target_of(spec), dialogue.Limits(quiet_s=spec.limits.timeout_s)
+
+    def older(wire: Wire) -> Upstream:
+        return LegacyUpstream(dialers[wire], ids, version=version("airlock"), target=target, limits=limits)
+
+    return Negotiated(
+        HttpUpstream(client, at.authorization, at.url, lines),
+        older,
+        probe=HttpProbe(client, fixed, dialers, version=version("airlock")),
+        clock=clock,
+        ids=ids,
+        say=say,
+        target=target,
+        forced=_forced(spec),
+    )
+
+
+def _local(spec: UpstreamSpec, at: Local, clock: Clock, say: Callable[[str], None]) -> Negotiated:
+    variables = {name: value.reveal() for name, value in at.env.items()}
+    command = Command(at.argv, inherited_environment(variables), at.cwd)
+    ids, target, bounds = SystemIds(), target_of(spec), spec.limits
+    limits = StdioLimits(total_s=bounds.timeout_s, max_line_bytes=bounds.max_bytes)
+
+    def older(_wire: Wire) -> Upstream:
+        return LegacyUpstream(
+            StdioDialer(command, say=say),
+            ids,
+            version=version("airlock"),
+            target=target,
+            most=MOST_PROCESSES,
+            limits=dialogue.Limits(quiet_s=bounds.timeout_s),
+        )
+
+    return Negotiated(
+        StdioUpstream(command, say, limits=limits, target=target),
+        older,
+        probe=StdioProbe(StdioDialer(command, say=say), version=version("airlock")),
+        clock=clock,
+        ids=ids,
+        say=say,
+        target=target,
+        forced=_forced(spec),
+    )
+
+
+def _client(spec: UpstreamSpec, at: Remote) -> HttpClient:
+    limits = spec.limits
+    return HttpClient(
+        parse_target(at.url), ClientLimits(total_s=limits.timeout_s, max_body_bytes=limits.max_bytes)
+    )
+
+
+def _forced(spec: UpstreamSpec) -> Era | None:
+    return None if spec.era is WantedEra.AUTO else Era(spec.era.value)
+
+
+def _bytes(secret: Secret) -> bytes:
+    return secret.reveal().encode("utf-8", "surrogateescape")
+
+
+def _named(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: say(f"{name}: {line}")

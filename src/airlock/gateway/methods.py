@@ -1,0 +1,26 @@
+"""Every method of an admitted request leads to its flow: the one governed entry, for every front.
+
+Knows which flow is whose; decides nothing.
+"""
+
+from __future__ import annotations
+
+from airlock.core.principal import Principal
+from airlock.edge.trace import Trace
+from airlock.gateway import flow, listening, listing, reading
+from airlock.gateway.advertised import LISTEN
+from airlock.gateway.gate import Answer, Gate
+from airlock.gateway.modern.admission import METHODS, Request
+
+__all__ = ["govern"]
+
+
+async def govern(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
+    """Answer one admitted request. Raises nothing but CancelledError."""
+    if request.name is not None:
+        return await flow.tools_call(gate, request, principal, trace)
+    if request.method in METHODS:
+        return await listing.passed(gate, request, principal, trace)
+    if request.method == LISTEN:
+        return await listening.listen(gate, request, principal, trace, gate.changes)
+    return await reading.read(gate, request, principal, trace)

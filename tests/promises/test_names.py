@@ -19,7 +19,8 @@ allowlist.deny tier.unassigned args.violation tier.L0.read tier.L1.dry_run tier.
 tier.L2.dry_run tier.L3.auto blast_radius.per_call blast_radius.per_principal dry_run.unsupported catalog.unavailable
 catalog.pin_mismatch store.unavailable principal.missing passthrough mrtr.pending mrtr.declined mrtr.replay mrtr.expired
 mrtr.mismatch mrtr.bad_signature mrtr.approved_oob mrtr.upstream_input_required request.too_large upstream.too_large
-upstream.unreachable upstream.encoded upstream.bad_reply internal.error
+upstream.unreachable upstream.encoded upstream.bad_reply internal.error resource.allow resource.deny prompt.allow
+prompt.deny completion.allow completion.deny call.cancelled
 """
 
 

@@ -304,16 +304,47 @@ def test_a_stream_leaves_no_deadline_of_its_own_to_the_next_call(run):
     async def scenario():
         loop = asyncio.get_running_loop()
         async with Hostile() as server, Client(server.url) as client:
-            await (await client.open(head_s=5000.0, idle_s=5000.0)).whole()
+            await client.post()
+            (connection,) = client.http._connections
+            assert connection._timer is not None
+            connection._timer.cancel()
+            connection._expire()
+            stream = await client.open(head_s=5000.0, idle_s=5000.0)
+            await stream.whole()
             server.script(hostile.silence)
             call = asyncio.ensure_future(client.post())
-            await server.arrived(2)
-            (connection,) = client.http._connections
+            await server.arrived(3)
+            assert client.http._connections == {connection}
             assert connection._timer is not None
             assert connection._timer.when() <= loop.time() + LIMITS.total_s + 1.0
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
+
+    run(scenario)
+
+
+def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_reads(run):
+    async def scenario():
+        async with Hostile() as server, Client(server.url) as client:
+            server.script(SSE_HEAD + chunk(b"a"))
+            stream = await client.open()
+            assert await stream.read() == b"a"
+            (connection,) = client.http._connections
+            stream._paused = True
+            connection.pause()
+            # Over TLS what was decrypted before the pause still arrives after it.
+            connection.data_received(chunk(b"b") + END)
+            assert client.http.idle == 1
+            assert connection.transport is not None
+            assert connection.transport.is_reading()
+            server.script(hostile.silence)
+            other = asyncio.ensure_future(client.post())
+            await server.arrived(2)
+            connection.pause()
+            assert await stream.whole() == b"b"
+            assert not connection.transport.is_reading()  # a finished stream has no say any more
+            other.cancel()
 
     run(scenario)
 
@@ -796,6 +827,29 @@ def test_a_thousand_aborted_listens_leave_no_connection_and_no_stream(run):
             gc.collect()
             kinds = (Connection, Stream, Incoming)
             assert [item for item in gc.get_objects() if isinstance(item, kinds)] == []
+
+    run(scenario)
+
+
+def test_streams_are_freed_without_the_garbage_collector(run):
+    async def scenario():
+        async with Hostile() as server, Client(server.url) as client:
+            gc.collect()
+            gc.disable()
+            try:
+                server.script(SSE_HEAD + chunk(b"a") + END, SSE_HEAD)
+                for whole in (True, False):
+                    stream = await client.open()
+                    if whole:
+                        assert await stream.whole() == b"a"
+                    stream.close()
+                    await asyncio.sleep(0)
+                    del stream
+                await server.empty()
+                kinds = (Stream, Incoming)
+                assert [item for item in gc.get_objects() if isinstance(item, kinds)] == []
+            finally:
+                gc.enable()
 
     run(scenario)
 

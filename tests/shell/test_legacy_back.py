@@ -284,6 +284,13 @@ async def test_notifications_may_be_acknowledged_in_three_ways(connect, status: 
         assert server.connections == 1
 
 
+async def test_a_long_acknowledgement_is_not_read_to_its_end(connect):
+    async with Hostile(default=hostile.http(b"x" * 90_000, status=202, length=99_999)) as server:
+        line, _ = await connect(server)
+        await line.post(INITIALIZED)
+        await server.empty()
+
+
 async def test_an_event_stream_to_a_notification_is_not_waited_for(connect):
     async with Hostile(default=hostile.http(b"", content_type="text/event-stream", length=None)) as server:
         line, _ = await connect(server)
@@ -329,6 +336,16 @@ async def test_a_session_that_its_server_forgot_is_told_once(connect):
         await line.close()
         # Nothing more is sent for it, no DELETE either.
         assert {r.method for r in server.requests[count:]} <= {"GET"}
+        assert ear.losses == [SESSION_GONE]
+
+
+async def test_of_two_requests_that_find_the_session_gone_one_tells(connect):
+    async with LegacyHttp() as server:
+        line, ear = await connect(server)
+        await line.request(INITIALIZE)
+        server.forget()
+        ends = await asyncio.gather(*(line.request(call(n)) for n in range(2)), return_exceptions=True)
+        assert [str(end) for end in ends] == ["upstream.unreachable: session gone"] * 2
         assert ear.losses == [SESSION_GONE]
 
 
@@ -572,6 +589,18 @@ async def test_a_stream_that_was_cut_is_resumed_where_it_ended(connect):
         assert [r.headers.get("last-event-id") for r in server.requests] == [None, "e-1", *["e-2"] * 4]
 
 
+async def test_a_connection_that_breaks_in_the_middle_is_resumed_too(connect):
+    async def torn(peer: Peer, request: Request) -> None:
+        peer.send(hostile.http(event(None, key="e-1"), content_type="text/event-stream", length=10_000))
+        peer.close()
+
+    async with Hostile() as server:
+        server.script(torn, streamed(event({"jsonrpc": "2.0", "id": 1, "result": {}})))
+        line, ear = await connect(server)
+        await line.request(call(1))
+        assert ear.answer(1) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
 async def test_a_server_that_cuts_for_ever_is_given_up(connect):
     async with Hostile(default=streamed(event(None, key="e", retry=0))) as server:
         line, _ = await connect(server)
@@ -620,15 +649,21 @@ def test_the_pause_is_as_the_server_wishes_within_bounds(
 # The stream of its own
 
 
-async def test_the_get_stream_is_opened_again_where_it_broke(connect):
+@pytest.mark.parametrize("how", ["cut", "end"])
+async def test_the_get_stream_is_opened_again_where_it_broke(connect, how: str):
     note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     async with LegacyHttp() as server:
         line, ear = await connect(server)
         await handshake(line)
         await server.push(raw=event(note, key="g-1"))
         await ear.until(lambda: (note, None) in ear.heard)
-        await server.cut()
-        server.script(hostile.status(503))
+        server.script(hostile.status(503), hostile.reset)
+        if how == "cut":
+            await server.cut()
+        else:
+            server.chunk(server.streams[0], b"")
+            server.streams[0].close()
+            await server.told(lambda: not server.streams)
         await server.push(note)
         await ear.until(lambda: ear.heard.count((note, None)) == 2)
         gets = [r for r in server.requests if r.method == "GET"]

@@ -102,9 +102,11 @@ def outgoing(
 async def call(
     here: Negotiated, name: str, era: Era = MODERN, *, capabilities: Any = None, **arguments: Any
 ) -> Answer:
-    more = {key: arguments.pop(key) for key in ("requestState", "inputResponses") if key in arguments}
+    more: dict[str, Any] = {
+        key: arguments.pop(key) for key in ("requestState", "inputResponses") if key in arguments
+    }
     grant = by_policy(Action(name, {}, "prod", ""), Allow(Rule.L0_READ, Tier.L0))
-    params = {"name": name, "arguments": arguments, **more}
+    params: dict[str, Any] = {"name": name, "arguments": arguments, **more}
     return await here.call(grant, outgoing("tools/call", params, era, capabilities=capabilities), exact=True)
 
 
@@ -203,6 +205,8 @@ async def test_any_other_error_leads_to_initialize(status: int, code: int):
         hostile.wrong_id({"supportedVersions": [REVISION]}),
         hostile.no_id(),
         hostile.nan(),
+        hostile.http(b"[]"),
+        hostile.http(b'{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]},"error":{}}'),
         hostile.status(400),
         hostile.status(404, b"<p>no", content_type="text/html"),
         hostile.status(405),

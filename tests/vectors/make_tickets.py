@@ -31,6 +31,9 @@ def b64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
+SEALED = b64(bytes(range(60)))
+
+
 def ticket(body: object, key: bytes = SECRET, form: str = "al1") -> str:
     """Sign `body`: bytes as they are, anything else as compact JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
@@ -55,7 +58,7 @@ def cases() -> list[dict[str, object]]:
     made: list[dict[str, object]] = []
 
     def good(name: str, claims: dict[str, object], text: str | None = None) -> None:
-        shown = {**claims, "m": claims.get("m")}
+        shown = {**claims, **{name: claims.get(name) for name in ("m", "s", "us")}}
         made.append(
             {
                 "name": name,
@@ -74,7 +77,13 @@ def cases() -> list[dict[str, object]]:
     text = json.dumps(CLAIMS)
     good("as minted", CLAIMS)
     made.append(
-        {"name": "approve link", "as": "approver", "ticket": approver, "expect": "claims", "claims": CLAIMS}
+        {
+            "name": "approve link",
+            "as": "approver",
+            "ticket": approver,
+            "expect": "claims",
+            "claims": {**CLAIMS, "s": None, "us": None},
+        }
     )
     good("inband", {**CLAIMS, "m": "inband"})
     good("no mode", without("m"))
@@ -89,7 +98,24 @@ def cases() -> list[dict[str, object]]:
         ticket(json.dumps({**CLAIMS, "p": "é"}, ensure_ascii=False).encode()),
     )
 
+    good("stage confirm by name", {**CLAIMS, "s": "confirm"})
+    good("stage dryrun", {**CLAIMS, "s": "dryrun", "us": SEALED})
+    good("stage upstream", {**CLAIMS, "s": "upstream", "us": SEALED})
+    good("null stage", {**CLAIMS, "s": None, "us": None})
+
     bad("agent's ticket on the approve page", agent, "approver")
+    for name in ("dryrun", "upstream"):
+        staged = {**CLAIMS, "s": name, "us": SEALED}
+        bad(f"stage {name} on the approve page", ticket(staged, APPROVER, "al2"), "approver")
+        bad(f"stage {name} without what was asked", ticket({**CLAIMS, "s": name}))
+    bad("stage confirm with what was asked", ticket({**CLAIMS, "s": "confirm", "us": SEALED}))
+    bad("no stage with what was asked", ticket({**CLAIMS, "us": SEALED}))
+    for odd_stage in ("", "Dryrun", "approve", 1, True, ["dryrun"]):
+        bad(f"stage {odd_stage!r}", ticket({**CLAIMS, "s": odd_stage, "us": SEALED}))
+    bad("what was asked is a number", ticket({**CLAIMS, "s": "dryrun", "us": 1}))
+    edited = b64(json.dumps({**CLAIMS, "s": "upstream", "us": SEALED}, separators=(",", ":")).encode())
+    dry = ticket({**CLAIMS, "s": "dryrun", "us": SEALED})
+    bad("stage edited", f"al1.{edited}.{dry.split('.')[2]}")
     bad("approve link as requestState", approver)
     bad("agent's ticket with the other prefix", f"al2.{part}.{signature}", "approver")
     bad("approve link with the other prefix", "al1" + approver[3:])

@@ -49,7 +49,7 @@ def _flags(command: F) -> F:
                      help="Rotated audit files to keep."),
         click.option("--strict", is_flag=True, help="Exit with status 2 if there is any startup warning."),
         click.option("--front", type=click.Choice(["modern", "dual"]), show_default="by program",
-                     help="Clients that are served: of revision 2026-07-28 only, or those that open with initialize too."),
+                     help="Clients to serve: of revision 2026-07-28, or those that open with initialize too."),
         click.option("--pins", type=click.Path(), metavar="PATH",
                      help="Pins of tools; tools/list leaves out what changed since. The same as AIRLOCK_PINS."),
         click.option("--otel-file", type=click.Path(), metavar="PATH",
@@ -93,7 +93,8 @@ def group() -> None:
 def serve_command(**flags: object) -> None:
     """Serve one or several MCP servers under a policy, with state that survives a restart.
 
-    COMMAND, after --, is a server to start and speak to over its standard input and output. The same program as mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
+    COMMAND, after --, is a server to start and speak to over its standard input and output. The same program as
+    mcp-airlock; the state and the signing key are kept in $XDG_STATE_HOME/airlock.
     """
     _serve(Defaults("airlock", durable=True), **flags)
 

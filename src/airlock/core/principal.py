@@ -10,7 +10,9 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Principal", "Source", "groups_from", "usable_name"]
+from airlock.core.secret import Secret
+
+__all__ = ["UNPROVEN", "Principal", "Proof", "Source", "groups_from", "usable_name"]
 
 _SEPARATORS = re.compile(r"[,\s]+")
 
@@ -22,12 +24,43 @@ class Source(StrEnum):
     HEADER = "header"
 
 
+class Proof:
+    """What a verified token says besides the name: until when it holds (Unix seconds) and its scopes.
+
+    `token` is the token itself, kept only where it is exchanged for another one (RFC 8693). Without a token all
+    three are empty. INVARIANT: every proof equals every other, so that a principal is the same with a new token.
+    """
+
+    __slots__ = ("scopes", "token", "until")
+
+    def __init__(
+        self, until: float | None = None, scopes: frozenset[str] = frozenset(), token: Secret | None = None
+    ) -> None:
+        self.until = until
+        self.scopes = scopes
+        self.token = token
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proof)
+
+    def __hash__(self) -> int:
+        return hash(Proof)
+
+    def __repr__(self) -> str:
+        return f"Proof(until={self.until})"
+
+
+UNPROVEN = Proof()
+"""The proof of a name that came without a token."""
+
+
 class Principal(msgspec.Struct, frozen=True):
     """A caller with a usable name. `groups` keeps the order of its source, since the order decides tiers."""
 
     name: str
     groups: tuple[str, ...] = ()
     source: Source = Source.TOKEN
+    proof: Proof = UNPROVEN
 
 
 def usable_name(value: object) -> bool:

@@ -29,6 +29,7 @@ class Rule(StrEnum):
     CATALOG_PIN_MISMATCH = "catalog.pin_mismatch"
     STORE_UNAVAILABLE = "store.unavailable"
     PRINCIPAL_MISSING = "principal.missing"
+    SCOPE_MISSING = "scope.missing"
     PASSTHROUGH = "passthrough"
     RESOURCE_ALLOW = "resource.allow"
     RESOURCE_DENY = "resource.deny"
@@ -70,6 +71,7 @@ SENTENCES: dict[Rule, str] = {
     Rule.CATALOG_PIN_MISMATCH: "A listed tool is not what was pinned; it was left out of the listing.",
     Rule.STORE_UNAVAILABLE: "The state store did not answer.",
     Rule.PRINCIPAL_MISSING: "No principal could be established for the request.",
+    Rule.SCOPE_MISSING: "The caller's token lacks a scope that the gateway requires.",
     Rule.PASSTHROUGH: "A listing, a `server/discover` or a `subscriptions/listen` was forwarded.",
     Rule.RESOURCE_ALLOW: "A pattern of `resources` lets the caller read this resource.",
     Rule.RESOURCE_DENY: "No pattern of `resources` lets the caller read this resource.",

@@ -24,7 +24,6 @@ __all__ = [
     "Command",
     "ErrorLines",
     "Lines",
-    "inherited_environment",
     "minimal_environment",
     "readable",
 ]
@@ -80,11 +79,6 @@ def minimal_environment(inherit: Mapping[str, str], extra: Mapping[str, str] | N
     SECURITY: the gateway's own environment holds its secrets; a server gets none that was not meant for it.
     """
     return {name: inherit[name] for name in _INHERITED if name in inherit} | dict(extra or {})
-
-
-def inherited_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the minimal environment of a child of this process, then `extra`."""
-    return minimal_environment(os.environ, extra)
 
 
 def readable(data: bytes, most: int, *, whole: bool = True) -> str:

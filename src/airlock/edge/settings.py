@@ -36,6 +36,10 @@ class Environment:
         value = self._values.get(name)
         return None if value is None else Secret(value)
 
+    def all(self) -> Mapping[str, str]:
+        """Return every variable that is set, for what a child process may inherit."""
+        return self._values
+
     def positive(self, name: str, default: int, most: int = 2**53) -> int:
         """Return a whole number from 1 to `most`, or `default` when unset; else raise ConfigError."""
         value = self._values.get(name)

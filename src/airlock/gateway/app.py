@@ -23,6 +23,7 @@ from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Responder, Scop
 from airlock.edge.frontlimits import Direct, Line
 from airlock.edge.headers import Headers, declared_length
 from airlock.edge.identity.resolve import CHALLENGE, Identity
+from airlock.edge.tasks import inside_task
 from airlock.edge.trace import Trace
 from airlock.gateway import body, boundary, methods, streams, tracing
 from airlock.gateway.approve import PREFIX, ApprovePage
@@ -31,12 +32,14 @@ from airlock.gateway.eras import Era, Heard
 from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.legacy.front import LegacyFront, Plain, Streaming
 from airlock.gateway.modern.admission import REVISION, Refusal, Request, admit, oversized, unauthenticated
+from airlock.gateway.oauth import ResourceServer
 from airlock.gateway.streams import Told
 
 __all__ = ["App", "Fronts"]
 
 NAME_CHARS = 128
 READY_WAIT_S = 2.0
+_LONGEST_S = 365 * 86400.0
 
 _TEXT = b"text/plain; charset=utf-8"
 _OK = b'{"status":"ok"}'
@@ -48,10 +51,14 @@ _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Fronts(msgspec.Struct, frozen=True):
-    """What the endpoint serves beside the seed's own door: `door` checks before it, `legacy` is the older eras'."""
+    """What the endpoint serves beside the seed's own door: `door` checks before it, `legacy` is the older eras'.
+
+    `oauth` says what clients are told about tokens; with it nobody comes further without a good one.
+    """
 
     door: Door | None = None
     legacy: LegacyFront | None = None
+    oauth: ResourceServer | None = None
 
 
 _SEED = Fronts()
@@ -65,7 +72,7 @@ class App:
     ) -> None:
         self._gate = gate
         self._identity = identity
-        self._door, self._legacy = fronts.door, fronts.legacy
+        self._door, self._legacy, self._oauth = fronts.door, fronts.legacy, fronts.oauth
         self._draining = asyncio.Event()
         self._page = ApprovePage(
             keys=gate.confirmations.keys,
@@ -95,6 +102,8 @@ class App:
             await self._probe(scope, send)
         elif path.startswith(PREFIX):
             await self._page(scope, receive, send)
+        elif self._oauth is not None and (told := self._oauth.metadata(scope["method"], path)) is not None:
+            await respond(send, told[0], told[1], headers=told[2])
         else:
             await respond(send, 404, b"not found\n", _TEXT)
 
@@ -105,8 +114,9 @@ class App:
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         lines: list[Line] = scope["headers"]
         if scope["method"] != "POST":
-            if self._legacy is not None and scope["method"] in {"GET", "DELETE"}:
-                await self._session(self._legacy, scope["method"], Headers(lines), receive, send)
+            known = self._legacy is not None or self._oauth is not None
+            if known and scope["method"] in {"GET", "DELETE"}:
+                await self._session(scope["method"], Headers(lines), receive, send)
             else:
                 await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
@@ -158,6 +168,10 @@ class App:
         started = gate.clock.now()
         found = self._identity.resolve(lines, started)
         principal = found if found is None or isinstance(found, Principal) else await found
+        if self._oauth is not None:
+            barred = self._barred(self._oauth, lines, principal, started)
+            if barred is not None:
+                return barred
         if self._legacy is not None and lines.first.get(b"mcp-protocol-version") != _MODERN:
             other = await self._older(self._legacy, raw, lines, principal)
             if other is not None:
@@ -196,22 +210,28 @@ class App:
         def work(heard: Heard) -> Awaitable[Answer]:
             params = {**request.params, "_meta": meta}
             asked = msgspec.structs.replace(request, params=params, meta=meta, heard=heard)
-            return self._until_drained(methods.govern(gate, asked, principal, trace), request)
+            return self._until_drained(methods.govern(gate, asked, principal, trace), request, principal)
 
         return streams.streamed(work, told)
 
-    async def _until_drained(self, governed: Coroutine[None, None, Answer], request: Request) -> Answer:
-        """Wait for an answer; a subscription has none of its own and is ended in order when the server stops."""
+    async def _until_drained(
+        self, governed: Coroutine[None, None, Answer], request: Request, principal: Principal
+    ) -> Answer:
+        """Wait for an answer; a subscription has none of its own and is ended in order when the server stops.
+
+        SPEC: mcp.md 16: so is one whose caller's token has expired; the client comes back with a new one.
+        """
         if request.method != _LISTEN:
             return await governed
         running, draining = asyncio.ensure_future(governed), asyncio.ensure_future(self._draining.wait())
+        left_s = _left_s(principal, self._gate.clock.now())
         try:
-            await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, draining}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 return running.result()
         finally:
             draining.cancel()
-            running.cancel()
+            running.cancel("the gateway stops" if self._draining.is_set() else None)
             await asyncio.wait({running, draining})
         result = {"resultType": "complete", "_meta": {_SUBSCRIPTION: request.id}}
         return Answer(200, body.encode(jsonrpc.result(request.id, result)))
@@ -229,16 +249,23 @@ class App:
         # SPEC: mcp.md 5, step 10: probing clients expect the 401 before anything else is judged.
         if principal is None:
             return self._refused(_nobody(message), None, None)
+        await inside_task()
         return _responder(await legacy.post(lines, raw, message, principal))
 
-    async def _session(
-        self, legacy: LegacyFront, method: str, lines: Headers, receive: Receive, send: Send
-    ) -> None:
+    async def _session(self, method: str, lines: Headers, receive: Receive, send: Send) -> None:
         """GET and DELETE: the stream and the end of a session of the older eras."""
         foreign = self._door.foreign(lines) if self._door is not None else None
-        found = self._identity.resolve(lines, self._gate.clock.now())
+        now = self._gate.clock.now()
+        found = self._identity.resolve(lines, now)
         principal = found if found is None or isinstance(found, Principal) else await found
-        if foreign is None and b"mcp-session-id" not in lines.first:
+        if foreign is None and self._oauth is not None:
+            # SPEC: mcp.md 16: whoever probes without a token gets its 401, not a 405.
+            barred = self._barred(self._oauth, lines, principal, now)
+            if barred is not None:
+                await barred(receive, send)
+                return
+        legacy = self._legacy
+        if legacy is None or (foreign is None and b"mcp-session-id" not in lines.first):
             await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
         if foreign is not None or principal is None:
@@ -248,7 +275,20 @@ class App:
             )
             return
         answered = await (legacy.get if method == "GET" else legacy.delete)(lines, principal)
-        await _responder(answered)(receive, send)
+        await _responder(answered, _left_s(principal, now))(receive, send)
+
+    def _barred(
+        self, oauth: ResourceServer, lines: Headers, principal: Principal | None, now: float
+    ) -> Responder | None:
+        """Refuse a caller without a token that is good here, with what tells its client where to get one."""
+        why = None if principal is not None else self._identity.why(lines, now)
+        found = oauth.unknown(why) if principal is None else oauth.lacking(principal)
+        if found is None:
+            return None
+        refusal, challenge = found
+        answer = self._refused(refusal, principal, None)
+        lines_of = (challenge,) if answer.status == refusal.status else ()
+        return _responder(Plain(answer.status, answer.body, lines_of))
 
     def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
         """Record a refused request, without its arguments, and answer its JSON-RPC error."""
@@ -296,8 +336,8 @@ class App:
         return not ping.cancelled() and ping.exception() is None
 
 
-def _responder(answered: Plain | Streaming) -> Responder:
-    """Return what writes an answer of the older eras."""
+def _responder(answered: Plain | Streaming, left_s: float | None = None) -> Responder:
+    """Return what writes an answer of the older eras. A stream ends after `left_s` seconds, None: by itself."""
     if isinstance(answered, Plain):
         plain = answered
 
@@ -317,7 +357,7 @@ def _responder(answered: Plain | Streaming) -> Responder:
         running = asyncio.ensure_future(streaming.run(write))
         leaving = asyncio.ensure_future(_left(receive))
         try:
-            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, leaving}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
             running.cancel()
@@ -331,6 +371,12 @@ async def _left(receive: Receive) -> None:
     """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _left_s(principal: Principal, now: float) -> float | None:
+    """How long the caller's token is good after `now`, in seconds; None for a caller without one."""
+    until = principal.proof.until
+    return None if until is None else min(max(until - now, 0.0), _LONGEST_S)
 
 
 def _nobody(message: object) -> Refusal:

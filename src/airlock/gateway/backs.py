@@ -6,16 +6,18 @@ Knows which class speaks what; nothing is asked of a server here. SPEC: mcp.md 1
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 from airlock.core.ports import Clock
 from airlock.core.secret import Secret
-from airlock.edge.child import Command, inherited_environment
+from airlock.edge.child import Command, minimal_environment
 from airlock.edge.httpc import ClientLimits, HttpClient, header_line
 from airlock.edge.httpurl import parse_target
 from airlock.edge.ids import SystemIds
+from airlock.edge.tokenexchange import TokenExchange
 from airlock.gateway.upstream import dialogue
+from airlock.gateway.upstream.credentials import Exchanged
 from airlock.gateway.upstream.evidence import Wire
 from airlock.gateway.upstream.http import HttpUpstream
 from airlock.gateway.upstream.inflight import StdioLimits
@@ -47,17 +49,23 @@ def target_of(spec: UpstreamSpec) -> str:
     )
 
 
-def open_all(specs: tuple[UpstreamSpec, ...], clock: Clock, say: Callable[[str], None]) -> ManyUpstreams:
+def open_all(
+    specs: tuple[UpstreamSpec, ...], inherit: Mapping[str, str], clock: Clock, say: Callable[[str], None]
+) -> ManyUpstreams:
     """Open several servers behind one port."""
-    members = {spec.name: Member(spec, open_one(spec, clock, _named(spec.name, say))) for spec in specs}
+    members = {
+        spec.name: Member(spec, open_one(spec, inherit, clock, _named(spec.name, say))) for spec in specs
+    }
     return ManyUpstreams(members, clock, say)
 
 
-def open_one(spec: UpstreamSpec, clock: Clock, say: Callable[[str], None]) -> Negotiated:
-    """Open one server, whatever it speaks."""
+def open_one(
+    spec: UpstreamSpec, inherit: Mapping[str, str], clock: Clock, say: Callable[[str], None]
+) -> Negotiated:
+    """Open one server, whatever it speaks. A server that is started gets a little of the variables `inherit`."""
     if isinstance(spec.at, Remote):
         return _remote(spec, spec.at, clock, say)
-    return _local(spec, spec.at, clock, say)
+    return _local(spec, spec.at, inherit, clock, say)
 
 
 def seeds_own(spec: UpstreamSpec, at: Remote) -> HttpUpstream:
@@ -75,13 +83,14 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
         Wire.HTTP: HttpDialer(client, fixed),
         Wire.SSE: SseDialer(client, fixed, parse_target(at.url)),
     }
+    exchanged = None if at.exchange is None else Exchanged(TokenExchange(at.exchange, clock))
     target, limits = target_of(spec), dialogue.Limits(quiet_s=spec.limits.timeout_s)
 
     def older(wire: Wire) -> Upstream:
         return LegacyUpstream(dialers[wire], ids, version=version("airlock"), target=target, limits=limits)
 
     return Negotiated(
-        HttpUpstream(client, at.authorization, at.url, lines),
+        HttpUpstream(client, at.authorization, at.url, lines, exchanged),
         older,
         probe=HttpProbe(client, fixed, dialers, version=version("airlock")),
         clock=clock,
@@ -92,9 +101,11 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
     )
 
 
-def _local(spec: UpstreamSpec, at: Local, clock: Clock, say: Callable[[str], None]) -> Negotiated:
+def _local(
+    spec: UpstreamSpec, at: Local, inherit: Mapping[str, str], clock: Clock, say: Callable[[str], None]
+) -> Negotiated:
     variables = {name: value.reveal() for name, value in at.env.items()}
-    command = Command(at.argv, inherited_environment(variables), at.cwd)
+    command = Command(at.argv, minimal_environment(inherit, variables), at.cwd)
     ids, target, bounds = SystemIds(), target_of(spec), spec.limits
     limits = StdioLimits(total_s=bounds.timeout_s, max_line_bytes=bounds.max_bytes)
 
@@ -128,6 +139,9 @@ def _client(spec: UpstreamSpec, at: Remote) -> HttpClient:
 
 
 def _forced(spec: UpstreamSpec) -> Era | None:
+    if isinstance(spec.at, Remote) and spec.at.exchange is not None:
+        # LIMIT: the question what it speaks is nobody's, and a session of the older eras has one credential.
+        return Era.MODERN
     return None if spec.era is WantedEra.AUTO else Era(spec.era.value)
 
 

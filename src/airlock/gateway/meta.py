@@ -16,6 +16,7 @@ __all__ = [
     "HIDDEN_RESOURCES",
     "HIDDEN_TOOLS",
     "IDEMPOTENCY_KEY",
+    "ISOLATED",
     "MESSAGE",
     "OUTPUT",
     "PIN_MISMATCH",
@@ -25,6 +26,7 @@ __all__ = [
     "STATUS",
     "STRIPPED",
     "SUSPICIOUS",
+    "UNAVAILABLE",
     "VERDICT",
     "for_upstream",
     "strip_blocks",
@@ -48,6 +50,8 @@ HIDDEN_TOOLS = PREFIX + "hidden_tools"
 HIDDEN_RESOURCES = PREFIX + "hidden_resources"
 HIDDEN_PROMPTS = PREFIX + "hidden_prompts"
 PIN_MISMATCH = PREFIX + "pin_mismatch"
+UNAVAILABLE = PREFIX + "unavailable"
+ISOLATED = PREFIX + "isolated"
 PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
 
@@ -95,6 +99,16 @@ SET: tuple[tuple[str, str, str], ...] = (
         PIN_MISMATCH,
         "`tools/list` results, when there are any",
         "number of tools that are not what was pinned",
+    ),
+    (
+        UNAVAILABLE,
+        "lists and descriptions of several upstreams, when one did not tell its own",
+        "array of the names of those upstreams",
+    ),
+    (
+        ISOLATED,
+        "lists of several upstreams, when there are any",
+        "number of entries left out because their name is bad or stands twice",
     ),
     (PRINCIPAL, "requests to the upstream", "text: who asks"),
     (GROUPS, "requests to the upstream, of a caller with groups", "array of texts"),

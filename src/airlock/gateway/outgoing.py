@@ -86,4 +86,7 @@ def _outgoing(
 ) -> Outgoing:
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     lines = headers + b"traceparent: " + trace.traceparent.encode("ascii") + b"\r\n"
-    return Outgoing(request_id, lines, body.encode(message), method, params, principal.name, era)
+    # SECURITY: a caller's token goes no further than to who exchanges it; it is in neither lines nor body.
+    return Outgoing(
+        request_id, lines, body.encode(message), method, params, principal.name, era, principal.proof.token
+    )

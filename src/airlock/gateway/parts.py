@@ -23,7 +23,7 @@ from airlock.edge.sinks import jsonl
 from airlock.gateway import upstreamsfile
 from airlock.gateway.door import is_loopback
 from airlock.gateway.settings import Defaults, Flags, Limits, upstream_auth
-from airlock.gateway.upstreamsfile import Bounds, UpstreamSpec
+from airlock.gateway.upstreamsfile import Bounds, Remote, UpstreamSpec
 
 __all__ = [
     "LOCAL_AUDIENCE",
@@ -74,27 +74,36 @@ def load_pins(flags: Flags, env: Environment, specs: Sequence[UpstreamSpec] = ()
     return compose_pins(main, own, [spec.prefix for spec in specs]) if own else main
 
 
-def identity(env: Environment, log: Log, local_key: str | None = None) -> Identity:
+def identity(
+    env: Environment, log: Log, local_key: str | None = None, specs: Sequence[UpstreamSpec] = ()
+) -> Identity:
     """Who may ask, by which proof. `local_key` is the file of a key that signs tokens when nothing else is set.
 
-    Raises ConfigError for a key address that cannot be asked, or a key file that cannot be used.
+    A caller's token is kept only where one of `specs` exchanges it. Raises ConfigError for a key address that
+    cannot be asked, or a key file that cannot be used.
     """
     url, secret = env.text("AIRLOCK_JWKS_URL"), env.secret("AIRLOCK_JWT_SECRET")
-    issuer, audience = env.text("AIRLOCK_JWT_ISSUER"), env.text("AIRLOCK_JWT_AUDIENCE")
+    # SPEC: mcp.md 16: a token for this gateway names its address, as clients were given it.
+    audience = env.text("AIRLOCK_JWT_AUDIENCE") or env.text("AIRLOCK_RESOURCE_URL")
+    issuer, keeps = env.text("AIRLOCK_JWT_ISSUER"), any(_exchanges(spec) for spec in specs)
     claim = env.text("AIRLOCK_GROUPS_CLAIM") or "groups"
     hs256: Tokens | None = None
     jwks: Tokens | None = None
     if url is not None:
         from airlock.edge.identity.jwks import Jwks
 
-        jwks = Jwks(url, issuer=issuer, audience=audience, groups_claim=claim, say=log.line)
+        jwks = Jwks(url, issuer=issuer, audience=audience, groups_claim=claim, say=log.line, keeps=keeps)
     elif secret is not None:
-        hs256 = Hs256(secret_bytes(secret), issuer=issuer, audience=audience, groups_claim=claim)
+        hs256 = Hs256(secret_bytes(secret), issuer=issuer, audience=audience, groups_claim=claim, keeps=keeps)
     trust = env.text("AIRLOCK_TRUST_PRINCIPAL_HEADER") == "1"
     if url is None and secret is None and not trust and local_key is not None:
         key = keyfile.read_or_make(local_key)
         hs256 = Hs256(key, issuer=LOCAL_ISSUER, audience=LOCAL_AUDIENCE, groups_claim=claim)
     return Identity(hs256=hs256, jwks=jwks, trust_header=trust)
+
+
+def _exchanges(spec: UpstreamSpec) -> bool:
+    return isinstance(spec.at, Remote) and spec.at.exchange is not None
 
 
 def local_key(flags: Flags, env: Environment, defaults: Defaults) -> str | None:

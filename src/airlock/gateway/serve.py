@@ -26,7 +26,7 @@ from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
 from airlock.edge.settings import Environment
 from airlock.edge.trace import Trace
-from airlock.gateway import backs, methods, parts, settings
+from airlock.gateway import backs, methods, oauth, parts, settings
 from airlock.gateway.app import App, Fronts
 from airlock.gateway.approvalsettings import ApprovalSettings, approval_settings
 from airlock.gateway.catalog import Catalog
@@ -102,6 +102,7 @@ class _Start:
         self.specs = specs or parts.load_specs(flags, env, self.limits)
         self.wide = defaults.front(flags) == "dual"
         self.hold_s = settings.hold_seconds(env)
+        self.oauth = oauth.resource_server(env)
         settings.door(flags, env, defaults, 0)
         settings.check_workers(flags, env, defaults)
 
@@ -119,7 +120,7 @@ class _Start:
             kept = self.defaults.durable and not dsn.startswith("memory:")
             keys = Keys.derive(parts.signing_key(env, kept=kept))
             local_key = parts.local_key(flags, env, self.defaults)
-            parts.identity(env, log, local_key)
+            parts.identity(env, log, local_key, self.specs)
             socks = _listen(flags.host, flags.port, flags.workers)
             if flags.workers == 1:
                 return self._worker(audits[0], socks[0], dsn, approvals, keys)
@@ -181,8 +182,8 @@ class _Start:
         )
         legacy = self._legacy(gate) if self.wide else None
         door = settings.door(flags, env, self.defaults, sock.getsockname()[1])
-        identity = parts.identity(env, log, parts.local_key(flags, env, self.defaults))
-        app = App(gate, identity, self.limits.max_request_bytes, Fronts(door, legacy))
+        identity = parts.identity(env, log, parts.local_key(flags, env, self.defaults), self.specs)
+        app = App(gate, identity, self.limits.max_request_bytes, Fronts(door, legacy, self.oauth))
         reloader = Reloader(gate, flags, env, self.specs)
 
         def ready() -> None:
@@ -220,10 +221,10 @@ class _Start:
         """Open what is behind the gateway. The seed's one server of revision 2026-07-28 is never probed."""
         only = self.specs[0]
         if self.flags.upstreams is not None:
-            return backs.open_all(self.specs, clock, self.log.line)
+            return backs.open_all(self.specs, self.env.all(), clock, self.log.line)
         if isinstance(only.at, Remote) and not self.wide:
             return backs.seeds_own(only, only.at)
-        return backs.open_one(only, clock, self.log.line)
+        return backs.open_one(only, self.env.all(), clock, self.log.line)
 
     def _legacy(self, gate: Gate) -> LegacyFront:
         """The front of older clients, whose requests take the same governed way."""

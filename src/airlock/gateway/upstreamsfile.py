@@ -22,6 +22,8 @@ from airlock.core.text.safe import one_line
 from airlock.edge import yamlfile
 from airlock.edge.httpurl import header_line, parse_target
 from airlock.edge.settings import Environment
+from airlock.edge.tokenexchange import Exchange
+from airlock.gateway.oauth import insecure
 
 __all__ = [
     "KEYS",
@@ -43,13 +45,15 @@ MAX_UPSTREAMS: Final = 64
 
 _TOP = ("version", "upstreams")
 KEYS: Final = (
-    "command", "stdio", "url", "env", "cwd", "bearer", "header", "prefix", "era", "policy", "pins", "limits",
+    "command", "stdio", "url", "env", "cwd", "bearer", "header", "exchange", "prefix", "era", "policy", "pins",
+    "limits",
 )  # fmt: skip
 """What may be said about one upstream."""
 
 _PLACES = ("command", "stdio", "url")
 _OF_COMMAND = ("env", "cwd")
-_OF_URL = ("bearer", "header")
+_OF_URL = ("bearer", "header", "exchange")
+_OF_EXCHANGE = ("token_url", "client_id", "client_secret", "audience", "resource", "scope")
 _FORM = "is a small letter, then at most 30 small letters, digits and hyphens"
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -94,11 +98,15 @@ LIMITS: Final[Mapping[str, tuple[type, float, float]]] = {
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """An upstream at an address that `parse_target` takes. `authorization` is that header's whole value."""
+    """An upstream at an address that `parse_target` takes. `authorization` is that header's whole value.
+
+    With an `exchange` each caller has a credential of their own instead.
+    """
 
     url: str
     authorization: Secret | None = None
     headers: tuple[tuple[str, Secret], ...] = ()
+    exchange: Exchange | None = None
 
 
 class Local(msgspec.Struct, frozen=True):
@@ -251,7 +259,33 @@ class _Reading:
                 self._fault(at, problem)
             headers[name.lower()] = (name, Secret(text or ""))
         written = headers.pop("authorization", None)
-        return Remote(url, authorization if written is None else written[1], tuple(headers.values()))
+        if written is not None:
+            authorization = written[1]
+        exchange = None
+        if "exchange" in keys:
+            exchange = self._exchange(f"{path}.exchange", keys["exchange"])
+            if authorization is not None:
+                self._fault(f"{path}.exchange", "stands instead of bearer, or a header authorization")
+            if keys.get("era") == WantedEra.LEGACY:
+                self._fault(f"{path}.era", "an exchange needs a server of the modern era")
+        return Remote(url, authorization, tuple(headers.values()), exchange)
+
+    def _exchange(self, path: str, value: object) -> Exchange:
+        """Read how a caller's token is exchanged for one that the upstream takes (RFC 8693)."""
+        keys = self._mapping(path, value, _OF_EXCHANGE)
+        for name in _OF_EXCHANGE[:3]:
+            if name not in keys:
+                self._fault(path, f"needs {name}")
+        url = self._text(f"{path}.token_url", keys["token_url"]) if "token_url" in keys else ""
+        # SECURITY: the client's secret and the callers' tokens are sent there.
+        problem = insecure(url) if url else ""
+        if problem:
+            self._fault(f"{path}.token_url", problem)
+        who = [
+            self._secret(f"{path}.{name}", keys[name]) if name in keys else "" for name in _OF_EXCHANGE[1:3]
+        ]
+        what = [self._text(f"{path}.{name}", keys[name]) if name in keys else "" for name in _OF_EXCHANGE[3:]]
+        return Exchange(url, Secret(who[0] or ""), Secret(who[1] or ""), *what)
 
     def _variable(self, path: str, name: str, value: object) -> Secret:
         if not _VARIABLE.fullmatch(name):

@@ -69,7 +69,25 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
         "AIRLOCK_JWT_AUDIENCE",
         "none",
-        "When set, the `aud` of a token must be it, or be a list that holds it.",
+        "When set, the `aud` of a token must be it, or a list that holds it. With `AIRLOCK_RESOURCE_URL` the "
+        "default is that address.",
+    ),
+    (
+        "AIRLOCK_RESOURCE_URL",
+        "none",
+        "The endpoint's address as clients are given it, such as `https://gw.example/mcp`. It makes the gateway an "
+        "OAuth resource server: it publishes where tokens come from (RFC 9728), and nobody passes without one.",
+    ),
+    (
+        "AIRLOCK_AUTHORIZATION_SERVERS",
+        "`AIRLOCK_JWT_ISSUER`",
+        "Issuers that clients are sent to for a token, separated by commas. Needs `AIRLOCK_RESOURCE_URL`.",
+    ),
+    (
+        "AIRLOCK_SCOPES",
+        "none",
+        "Scopes that every token must hold (`scope` or `scp`), separated by blanks or commas; a request without "
+        "one of them gets 403 (`scope.missing`). Needs `AIRLOCK_RESOURCE_URL`.",
     ),
     (
         "AIRLOCK_GROUPS_CLAIM",
@@ -130,6 +148,23 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "AIRLOCK_PUBLIC_URL",
         "`http://127.0.0.1:9000`",
         "Where approvers reach this gateway: the beginning of every approve link.",
+    ),
+    (
+        "AIRLOCK_HOLD_S",
+        "`45`",
+        "Seconds, from 1 to 3600, that a call of an older client is held open for a person's yes, when its client "
+        "cannot ask that person itself. Less than the client's own patience.",
+    ),
+    (
+        "AIRLOCK_ALLOWED_HOSTS",
+        BY_PROGRAM,
+        "Values of `Host` that are served, separated by commas. Any other is answered with 403.",
+    ),
+    (
+        "AIRLOCK_ALLOWED_ORIGINS",
+        BY_PROGRAM,
+        "Values of `Origin` that are served, separated by commas, such as `https://inspector.example`. Any other, of "
+        "a page that a browser shows, is answered with 403.",
     ),
     ("AIRLOCK_PINS", "none", "Stands in for `--pins`."),
     ("AIRLOCK_OTEL_FILE", "none", "Stands in for `--otel-file`."),

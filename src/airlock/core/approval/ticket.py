@@ -30,6 +30,7 @@ __all__ = [
     "Keys",
     "Mode",
     "Refused",
+    "Stage",
     "approve_token",
     "is_ours",
     "judge",
@@ -37,6 +38,7 @@ __all__ = [
     "open_agent",
     "open_approver",
     "read_answer",
+    "stage",
     "strict_mode",
 ]
 
@@ -57,6 +59,18 @@ class Mode(StrEnum):
     INBAND = "inband"
 
 
+class Stage(StrEnum):
+    """Where a gated call stands that a ticket lets go on. SPEC: mcp.md 10 (rules 1 to 3, 5).
+
+    `confirm`: a person is asked. `dryrun`: the server asks during the dry run, before that. `upstream`: it asks
+    during the real run, after it.
+    """
+
+    CONFIRM = "confirm"
+    DRYRUN = "dryrun"
+    UPSTREAM = "upstream"
+
+
 class Answer(StrEnum):
     """What the client answered to our question."""
 
@@ -66,31 +80,38 @@ class Answer(StrEnum):
 
 
 class Keys:
-    """The two signing keys, made from one secret. Showing or pickling them gives nothing away."""
+    """The two signing keys and the one for sealing, made from one secret. Showing them gives nothing away."""
 
-    __slots__ = ("_agent", "_approver")
+    __slots__ = ("_agent", "_approver", "_sealing")
 
     _agent: bytes
     _approver: bytes
+    _sealing: bytes
 
-    def __init__(self, agent: bytes, approver: bytes) -> None:
+    def __init__(self, agent: bytes, approver: bytes, sealing: bytes) -> None:
         object.__setattr__(self, "_agent", agent)
         object.__setattr__(self, "_approver", approver)
+        object.__setattr__(self, "_sealing", sealing)
 
     @classmethod
     def derive(cls, secret: bytes) -> Keys:
-        """Make the keys: the agent's is `secret` itself, the approver's HMAC-SHA256 of `approve` under it.
+        """Make the keys: the agent's is `secret` itself, the others HMAC-SHA256 of `approve` and `seal` under it.
 
         An empty secret is a ValueError: anyone could sign with it.
         """
         if not secret:
             raise ValueError("the signing secret is empty")
-        return cls(secret, hmac.digest(secret, b"approve", "sha256"))
+        approver, sealing = (hmac.digest(secret, use, "sha256") for use in (b"approve", b"seal"))
+        return cls(secret, approver, sealing)
 
     def sign(self, form: str, part: bytes) -> bytes:
         """Return the signature part of a ticket of `form` over its claims part."""
         key = self._agent if form == _AGENT else self._approver
         return _encode(hmac.digest(key, part, "sha256"))
+
+    def for_sealing(self) -> bytes:
+        """Return the 32 bytes under which what a ticket carries is encrypted. They sign nothing."""
+        return self._sealing
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("Keys cannot be changed")
@@ -107,7 +128,8 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `p` principal, `t` tool, `h` SHA-256 hex of the arguments, `e` environment, `u` upstream URL,
     `k` idempotency key, `exp` Unix seconds, `m` mode (None: the ticket names none, which counts as `oob`).
-    A ticket with any other claim is not ours.
+    `s` stage (None: `confirm`), `us` what the server asked, sealed: there in every stage but `confirm`, and in that
+    one never. A ticket with any other claim is not ours.
     """
 
     p: str
@@ -118,6 +140,8 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: str
     exp: float
     m: str | None = None
+    s: Stage | None = None
+    us: str | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -151,7 +175,14 @@ def open_agent(keys: Keys, text: object) -> Claims | Refused:
 
 def open_approver(keys: Keys, text: object) -> Claims | Refused:
     """Return what the ticket of an approve link says, if this gateway signed it. Judges nothing else."""
-    return _opened(_APPROVER, keys, text)
+    opened = _opened(_APPROVER, keys, text)
+    # SECURITY: only a question to a person has a link; what a server asks is nothing to approve.
+    return opened if isinstance(opened, Refused) or stage(opened) is Stage.CONFIRM else _BAD
+
+
+def stage(claims: Claims) -> Stage:
+    """Return the stage a ticket is for. One that names none is a confirmation: older ones name none."""
+    return claims.s or Stage.CONFIRM
 
 
 def judge(
@@ -227,6 +258,7 @@ def _opened(form: str, keys: Keys, text: object) -> Claims | Refused:
     if raw is None:
         return _BAD
     try:
-        return msgspec.convert(strict.parse(raw), Claims)
+        claims = msgspec.convert(strict.parse(raw), Claims)
     except (strict.StrictError, msgspec.ValidationError):
         return _BAD
+    return claims if (claims.us is None) is (stage(claims) is Stage.CONFIRM) else _BAD

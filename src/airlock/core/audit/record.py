@@ -23,7 +23,7 @@ SENTENCES: dict[str, str] = {
     "call_id": "32 hex digits that the two records of one request share.",
     "principal": "Who asked; null when that was not established.",
     "method": "The JSON-RPC method; null when the request was refused before it was read.",
-    "tool": "The tool of a `tools/call`; null for other methods, or when it was not read.",
+    "tool": "The tool of a `tools/call`, the URI or prompt of a read; null for other methods, or when not read.",
     "args": "The arguments as the client sent them; `{}` for a listing, null for a request refused at admission.",
     "verdict": "`allow`, `deny`, `confirm` or `error`; that of an outcome may differ from that of its intent.",
     "rule_id": "The rule that produced the verdict.",

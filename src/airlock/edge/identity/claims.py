@@ -14,13 +14,27 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from airlock.core.principal import Principal, Source, groups_from, usable_name
+from airlock.core.principal import Principal, Proof, Source, groups_from, usable_name
+from airlock.core.secret import Secret
 from airlock.core.wire import strict
 
-__all__ = ["CACHE_SIZE", "Known", "Rules", "decoded", "encoded", "json_object", "remember"]
+__all__ = [
+    "CACHE_SIZE",
+    "FORGED",
+    "Known",
+    "Rules",
+    "decoded",
+    "encoded",
+    "json_object",
+    "remember",
+    "scopes_of",
+]
 
 CACHE_SIZE: Final = 1024
 """How many verified tokens are remembered."""
+
+FORGED: Final = "the token is no JWT that a trusted key signed"
+"""What is said of a token whose claims prove nothing."""
 
 Known = tuple[Principal, float, float]
 """Whom a verified token names, from when (`nbf`) and until when (`exp`), in Unix seconds."""
@@ -32,31 +46,61 @@ _V = TypeVar("_V")
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What is demanded of the claims. `issuer` and `audience` are checked only when given."""
+    """What is demanded of the claims. `issuer` and `audience` are checked only when given.
+
+    `keeps`: a principal carries its token, for the one component that exchanges it.
+    """
 
     issuer: str | None
     audience: str | None
     groups_claim: str = "groups"
+    keeps: bool = False
 
-    def judge(self, claims: dict[str, object]) -> Known | None:
-        """Check everything but the time; None when anything is off.
+    def judge(self, claims: dict[str, object], token: bytes) -> Known | None:
+        """Check everything but the time; None when anything is off. `token` is what the claims stood in.
 
         `sub` must be a usable name and `exp` a number; `nbf` and `iat` are numbers where they are there.
         """
+        found = self._judged(claims, token)
+        return None if isinstance(found, str) else found
+
+    def why(self, claims: dict[str, object], token: bytes, now: float) -> str:
+        """Tell the holder of a token whose signature is good why it names nobody at `now`: a few words of ours."""
+        found = self._judged(claims, token)
+        if isinstance(found, str):
+            return found
+        return "the token is not valid yet" if now < found[1] else "the token has expired"
+
+    def _judged(self, claims: dict[str, object], token: bytes) -> Known | str:
         name = claims.get("sub")
         expires = _number(claims.get("exp"))
         not_before = _number(claims["nbf"]) if "nbf" in claims else _NEVER
         issued = _number(claims["iat"]) if "iat" in claims else 0.0
         if expires is None or not_before is None or issued is None:
-            return None
+            return "the token needs an exp, and numbers for its times"
         if not isinstance(name, str) or not usable_name(name) or not _encodable(name):
-            return None
+            return "the token names no usable subject"
         if self.issuer is not None and claims.get("iss") != self.issuer:
-            return None
+            return "the token is of another issuer"
         if self.audience is not None and not _is_for(self.audience, claims.get("aud")):
-            return None
-        groups = groups_from(claims.get(self.groups_claim))
-        return Principal(name, groups, Source.TOKEN), not_before, expires
+            return "the token is for another audience"
+        kept = Secret(token.decode("ascii")) if self.keeps else None
+        proof = Proof(expires, scopes_of(claims), kept)
+        return (
+            Principal(name, groups_from(claims.get(self.groups_claim)), Source.TOKEN, proof),
+            not_before,
+            expires,
+        )
+
+
+def scopes_of(claims: dict[str, object]) -> frozenset[str]:
+    """Return the scopes of a token: `scope` (RFC 8693, 9068) and `scp`, each one text or a list of texts."""
+    found: set[str] = set()
+    for claim in (claims.get("scope"), claims.get("scp")):
+        for entry in claim if isinstance(claim, list) else [claim]:
+            if isinstance(entry, str):
+                found.update(entry.split())
+    return frozenset(found)
 
 
 def remember(memory: dict[_K, _V], key: _K, value: _V, size: int) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from airlock.core.principal import Principal
 from airlock.edge.identity import claims as tokens
-from airlock.edge.identity.claims import CACHE_SIZE, Known, Rules, remember
+from airlock.edge.identity.claims import CACHE_SIZE, FORGED, Known, Rules, remember
 from airlock.edge.identity.jwksfetch import Fetcher, FetchFailed
 
 __all__ = ["Jwks"]
@@ -46,9 +46,10 @@ class _Missing(msgspec.Struct, frozen=True):
 class Jwks:
     """Verifies tokens under the current keys of the provider at `url`, and remembers the good ones.
 
-    `issuer` and `audience` are checked only when given. `say` takes log lines: one when the provider stops
-    giving usable keys, one when it gives them again. `clock` is monotonic, in seconds. Raises ConfigError when
-    `url` cannot be asked. Belongs to the event loop that verifies; PyJWT and cryptography are imported here.
+    `issuer` and `audience` are checked only when given. `keeps`: a principal carries its token (`Proof.token`).
+    `say` takes log lines: one when the provider stops giving usable keys, one when it gives them again. `clock` is
+    monotonic, in seconds. Raises ConfigError when `url` cannot be asked. Belongs to the event loop that verifies;
+    PyJWT and cryptography are imported here.
     """
 
     def __init__(
@@ -61,13 +62,14 @@ class Jwks:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         cache_size: int = CACHE_SIZE,
+        keeps: bool = False,
     ) -> None:
         self._fetcher = Fetcher(url)
         from airlock.edge.identity import jwkset
 
         self._read_keys = jwkset.read
         self._kid_chars = jwkset.MAX_KID_CHARS
-        self._rules = Rules(issuer, audience, groups_claim)
+        self._rules = Rules(issuer, audience, groups_claim, keeps)
         self._say = say
         self._clock = clock
         self._cache_size = cache_size
@@ -103,6 +105,18 @@ class Jwks:
         fetching = self._fetch(at)
         return None if fetching is None else self._later(fetching, token, now, at)
 
+    def why(self, token: bytes, now: float) -> str:
+        """Say in a few words why `verify` found nobody, by the keys that are there. Fetches nothing.
+
+        Nothing that a forged token claims is told.
+        """
+        if self._keys is None or self._clock() - self._fetched_at >= OUTAGE_S:
+            return "the keys of the authorization server could not be fetched"
+        claims = self._claims(token)
+        if claims is None or isinstance(claims, _Missing):
+            return FORGED
+        return self._rules.why(claims, token, now)
+
     async def _later(
         self, fetching: asyncio.Task[None], token: bytes, now: float, at: float
     ) -> Principal | None:
@@ -136,6 +150,13 @@ class Jwks:
 
     def _read(self, token: bytes) -> Known | _Missing | None:
         """Check everything but the time."""
+        claims = self._claims(token)
+        if claims is None or isinstance(claims, _Missing):
+            return claims
+        return self._rules.judge(claims, token)
+
+    def _claims(self, token: bytes) -> dict[str, object] | _Missing | None:
+        """Return what a token says that a current key signed."""
         signed, _, signature_part = token.rpartition(b".")
         header_part, _, claims_part = signed.partition(b".")
         header, signature = tokens.json_object(header_part), tokens.decoded(signature_part)
@@ -154,8 +175,7 @@ class Jwks:
         if not key.verifies(signed, signature):
             # Without a `kid` nothing but the signature tells that the provider's one key was replaced.
             return _Missing((alg, None)) if kid is None else None
-        found = tokens.json_object(claims_part)
-        return None if found is None else self._rules.judge(found)
+        return tokens.json_object(claims_part)
 
     # --- fetching
 

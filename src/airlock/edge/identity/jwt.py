@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 
 from airlock.core.principal import Principal
-from airlock.edge.identity.claims import CACHE_SIZE, Known, Rules, encoded, json_object, remember
+from airlock.edge.identity.claims import CACHE_SIZE, FORGED, Known, Rules, encoded, json_object, remember
 
 __all__ = ["Hs256"]
 
@@ -18,7 +18,8 @@ class Hs256:
     """Verifies tokens under one secret, and remembers the ones that were good.
 
     `issuer` and `audience` are checked only when given. At most `cache_size` tokens are remembered, each by
-    its whole text; a new secret means a new object, and with it an empty memory.
+    its whole text; a new secret means a new object, and with it an empty memory. `keeps`: a principal carries its
+    token (`Proof.token`).
     """
 
     def __init__(
@@ -29,13 +30,14 @@ class Hs256:
         audience: str | None,
         groups_claim: str = "groups",
         cache_size: int = CACHE_SIZE,
+        keeps: bool = False,
     ) -> None:
         if not secret:
             raise ValueError("the JWT secret is empty")
         if cache_size < 1:
             raise ValueError("the token cache needs room for one token")
         self._secret = secret
-        self._rules = Rules(issuer, audience, groups_claim)
+        self._rules = Rules(issuer, audience, groups_claim, keeps)
         self._cache_size = cache_size
         self._known: dict[bytes, Known] = {}
 
@@ -57,8 +59,18 @@ class Hs256:
         # SECURITY: also for a remembered token: it was good when it was read, which says nothing about now.
         return principal if not_before <= now < expires else None
 
+    def why(self, token: bytes, now: float) -> str:
+        """Say in a few words why `verify` finds nobody. Nothing that a forged token claims is told."""
+        claims = self._claims(token)
+        return FORGED if claims is None else self._rules.why(claims, token, now)
+
     def _read(self, token: bytes) -> Known | None:
         """Check everything but the time."""
+        claims = self._claims(token)
+        return None if claims is None else self._rules.judge(claims, token)
+
+    def _claims(self, token: bytes) -> dict[str, object] | None:
+        """Return what a token that we signed says."""
         signed, dot, signature = token.rpartition(b".")
         header_part, _, claims_part = signed.partition(b".")
         # SECURITY: the signature comes first, always ours and in constant time: `alg` never chooses how a
@@ -72,4 +84,4 @@ class Hs256:
             return None
         if header.get("alg") != "HS256" or "crit" in header:
             return None
-        return self._rules.judge(claims)
+        return claims

@@ -34,6 +34,10 @@ class Tokens(Protocol):
         """Return whom the token names at `now` (Unix seconds), or None, or a promise of one of them."""
         ...
 
+    def why(self, token: bytes, now: float) -> str:
+        """Say in a few words of ours why `verify` found nobody."""
+        ...
+
 
 class Approver(msgspec.Struct, frozen=True):
     """Who clicked an approve link, as it is recorded: the name scrubbed and cut, `source` as the audit spells it.
@@ -72,6 +76,19 @@ class Identity:
         if not self._trust_header or not headers.doubled.isdisjoint(_TRUSTED):
             return None
         return from_headers(found.get(b"x-airlock-principal"), found.get(b"x-airlock-groups"))
+
+    def why(self, headers: Headers, now: float) -> str | None:
+        """Say why the token of a request that `resolve` found nobody for names nobody; None when there is no token.
+
+        SPEC: RFC 6750, 3.1: who sent none is not told of an error.
+        """
+        if b"authorization" in headers.doubled:
+            return "the Authorization header stands more than once"
+        authorization = headers.first.get(b"authorization")
+        token = None if authorization is None else _bearer(authorization)
+        if token is None or self._tokens is None:
+            return None
+        return self._tokens.why(token, now) if token else "the token is empty"
 
     async def approver(self, headers: Headers, now: float) -> Approver:
         """Return who clicked an approve link: a note for the record, never a permission.

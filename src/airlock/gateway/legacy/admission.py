@@ -35,8 +35,11 @@ _LEVELS: Final = frozenset(("debug", "info", "notice", "warning", "error", "crit
 MOST_IN_A_BATCH: Final = 64
 
 # LIMIT: of a resource that is subscribed to, since it is kept.
-_MOST_URI_CHARS: Final = 8192
+_MOST_URI_CHARS: Final = 2048
 
+_ANYTHING: Final = frozenset(
+    (None, b"*/*", b"application/json, text/event-stream", b"text/event-stream, application/json")
+)
 _VERSIONS: Final = frozenset(version.encode("ascii") for version in LEGACY_VERSIONS)
 _TASK: Final = "tasks are not served here: leave out params.task"
 _TEXT_PARAM: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -153,7 +156,7 @@ def session_id(lines: Headers) -> str | None:
 
 def takes(lines: Headers, kind: bytes) -> bool:
     """Tell whether the Accept lines allow a media type. A request without one allows everything."""
-    if b"accept" not in lines.first:
+    if lines.first.get(b"accept") in _ANYTHING:
         return True
     ranges = {
         part.partition(b";")[0].strip(b" \t").lower()

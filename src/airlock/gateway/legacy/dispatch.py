@@ -27,8 +27,9 @@ from airlock.gateway.legacy.subscription import Listener, Subscription
 
 __all__ = ["MOST_CALLS", "Dispatch"]
 
-# LIMIT: of one session, requests under way at once.
+# LIMIT: of one session, and of all together, requests under way at once: to leave does not end them.
 MOST_CALLS: Final = 64
+MOST_CALLS_IN_ALL: Final = 4096
 
 _BATCHES: Final = "2025-03-26"
 _SET_LEVEL: Final = "logging/setLevel"
@@ -44,13 +45,11 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 class Dispatch:
-    """Leads messages where they belong. `strays` counts the responses that nobody had asked for."""
+    """Leads messages where they belong. `calls` are under way; `strays` counts responses to nothing."""
 
-    def __init__(
-        self, inside: Inside, listener: Listener, tasks: Tasks, replay_until: Callable[[], float]
-    ) -> None:
-        self._inside, self._listener, self._tasks = inside, listener, tasks
-        self._replay_until = replay_until
+    def __init__(self, inside: Inside, listener: Listener, replay_until: Callable[[], float]) -> None:
+        self._inside, self._listener, self._replay_until = inside, listener, replay_until
+        self.calls: Tasks = set()
         self.strays = 0
 
     def begin(
@@ -74,7 +73,7 @@ class Dispatch:
             if asked.method in _SUBSCRIPTIONS
             else Exchange(self._inside, call, asked, principal, lines).run()
         )
-        call.start(self._bounded(work, asked, principal), self._tasks)
+        call.start(self._bounded(work, asked, principal), self.calls)
         return call
 
     async def batch(
@@ -132,8 +131,8 @@ class Dispatch:
             return Bad(jsonrpc.METHOD_NOT_FOUND, "this method is not served", asked.id, method)
         if bad is None and key_of(asked.id) in session.calls:
             return Bad(jsonrpc.INVALID_REQUEST, "a request with this id is under way", asked.id, method)
-        if bad is None and len(session.calls) >= MOST_CALLS:
-            reason = "too many requests are under way in this session"
+        if bad is None and (len(session.calls) >= MOST_CALLS or len(self.calls) >= MOST_CALLS_IN_ALL):
+            reason = "too many requests are under way"
             return Bad(jsonrpc.INTERNAL, reason, asked.id, method)
         return bad
 

@@ -59,7 +59,7 @@ def error_of(method: str, text: str, own: dict[str, object] | None = None) -> di
 def announced(message: dict[str, object]) -> dict[str, object] | None:
     """Return a notification of a subscription as it is pushed unasked, or None for one that is not."""
     method, params = message.get("method"), message.get("params")
-    if method not in _CHANGES:
+    if not isinstance(method, str) or method not in _CHANGES:
         return None
     told: dict[str, object] = {"jsonrpc": "2.0", "method": method}
     if isinstance(params, dict) and (rest := _told(params)):

@@ -63,7 +63,7 @@ class Exchange:
     ) -> None:
         self._inside, self._call, self._asked, self._principal = inside, call, asked, principal
         self._parent = _parent(lines, asked.params)
-        self._key = self._attachable()
+        self._key: hold.Place | None = None
         self._legs = 0
         self._links: list[object] = []
 
@@ -86,14 +86,15 @@ class Exchange:
 
     async def _first(self) -> Message:
         """Ask for the first time, or go on with a confirmation that this very call left open."""
-        if self._key is not None:
-            state = self._inside.confirmations.find(*self._key)
-            if state is not None:
-                message = await self._leg({"requestState": state})
-                # What waits must be our own word: the state may have been used up meanwhile.
-                if not hold.is_spent(message):
-                    return message
-                self._inside.confirmations.forget(*self._key)
+        open_ones = self._inside.confirmations
+        self._key = self._attachable() if len(open_ones) else None
+        state = None if self._key is None else open_ones.find(*self._key)
+        if self._key is not None and state is not None:
+            message = await self._leg({"requestState": state})
+            # The state may have been used up, or its time be over, since it was remembered.
+            if not hold.is_spent(message):
+                return message
+            open_ones.forget(*self._key)
         return await self._leg(None)
 
     async def _leg(self, answers: dict[str, object] | None) -> Message:
@@ -121,6 +122,7 @@ class Exchange:
         """Get the answer of a person to the gateway's own question, at the client or outside of it."""
         inside, state = self._inside, result.get("requestState")
         outside = hold.out_of_band(inside.gate.confirmations)
+        self._key = self._key or self._attachable()
         if self._key is not None and isinstance(state, str):
             inside.confirmations.remember(*self._key, state)
         poll = self._poll(state)

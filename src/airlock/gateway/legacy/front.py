@@ -67,13 +67,12 @@ class LegacyFront:
     def __init__(self, govern: Govern, listen: Govern, gate: Gate, settings: LegacySettings) -> None:
         self._gate, self._settings = gate, settings
         self._govern = govern
-        self._tasks: Tasks = set()
+        self._feeds: Tasks = set()
         self._replay = Replay()
         self._confirmations = Confirmations(gate.clock)
         self._dispatch = Dispatch(
             Inside(govern, gate, self._confirmations, settings.hold_s, settings.answer_s),
-            Listener(listen, gate, self._tasks),
-            self._tasks,
+            Listener(listen, gate, self._feeds),
             self._replay_until,
         )
         self._sessions = Sessions(
@@ -89,7 +88,7 @@ class LegacyFront:
     @property
     def counts(self) -> Counts:
         """Return what is open, for whoever watches."""
-        calls = sum(len(session.calls) for session in self._sessions.all())
+        calls = len(self._dispatch.calls)
         return Counts(len(self._sessions), calls, len(self._confirmations), self._dispatch.strays)
 
     async def post(self, lines: Headers, raw: bytes, message: object, principal: Principal) -> Reply:
@@ -167,8 +166,9 @@ class LegacyFront:
             self._timer.cancel()
         for session in self._sessions.all():
             self._sessions.end(session)
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_CLOSE_S)
+        left = self._feeds | self._dispatch.calls
+        if left:
+            await asyncio.wait(left, timeout=_CLOSE_S)
 
     async def _opened(self, asked: admission.Call, principal: Principal) -> Reply:
         """Answer an `initialize`: a session, and what a discovery inside says of the server. SPEC: mcp.md 18."""

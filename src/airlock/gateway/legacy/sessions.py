@@ -124,10 +124,6 @@ class Session:
         self._last_stream += 1
         return self._stream(self._last_stream)
 
-    def had_stream(self, number: int) -> bool:
-        """Tell whether a stream of this number was ever made."""
-        return number <= self._last_stream
-
     def new_push(self) -> str:
         """Return a fresh id for a request to the client. Ids of its own requests are another namespace."""
         self._last_push += 1
@@ -144,7 +140,10 @@ class Session:
             stream.forget()
 
     def _stream(self, number: int) -> Stream:
-        return Stream(number, self.streams, self._replay, priming=self.version >= PRIMED_SINCE)
+        stream = Stream(number, self.streams, self._replay, priming=self.version >= PRIMED_SINCE)
+        if self.ended:
+            stream.forget()  # what is said after the end is said to nobody
+        return stream
 
 
 class Sessions:

@@ -1,6 +1,7 @@
 """The notifications of one session: one `subscriptions/listen` inside, told to the client unasked.
 
-Knows how that listen is replaced, resumed and ended (mcp.md 12, 20a); who may hear what is decided inside.
+Knows how that listen is begun, replaced and ended (mcp.md 12, 20a); who may hear what is decided inside, and a
+server that goes away and comes back is the inside's too.
 """
 
 from __future__ import annotations
@@ -24,21 +25,12 @@ from airlock.gateway.modern.admission import Request
 __all__ = ["MOST_URIS", "Listener", "Subscription"]
 
 # LIMIT: of one session; the server behind has its own.
-MOST_URIS: Final = 256
+MOST_URIS: Final = 128
 
 _ACK_S: Final = 30.0
-_FIRST_RETRY_S: Final = 5.0
-_LAST_RETRY_S: Final = 300.0
-_MOST_RETRIES: Final = 6
-_GOOD_AFTER_S: Final = 60.0
+_REPLACED: Final = "the session stopped hearing of this"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _URIS: Final = "resourceSubscriptions"
-_CHANGE_OF: Final = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
-
 Listen = Callable[[Request, Principal, Trace], Awaitable[Answer]]
 
 
@@ -49,13 +41,12 @@ class Listener(msgspec.Struct):
     gate: Gate
     tasks: Tasks
     ack_s: float = _ACK_S
-    retry_s: float = _FIRST_RETRY_S
 
 
 class _Feed:
     """One listen while it is open."""
 
-    __slots__ = ("_acknowledged", "_began", "_session", "honoured", "task")
+    __slots__ = ("_acknowledged", "_session", "honoured", "task")
 
     def __init__(
         self,
@@ -66,9 +57,7 @@ class _Feed:
         ended: Callable[[_Feed], None],
     ) -> None:
         self._session = session
-        loop = asyncio.get_running_loop()
-        self._acknowledged: asyncio.Future[None] = loop.create_future()
-        self._began = loop.time()
+        self._acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.honoured: dict[str, object] | None = None
         gate = with_.gate
         request = upward.listen(session, f"airlock-{gate.ids.hex(8)}", session.kinds, uris, self)
@@ -97,13 +86,9 @@ class _Feed:
         uris = (self.honoured or {}).get(_URIS)
         return uris if isinstance(uris, list) else []
 
-    def lasted(self) -> bool:
-        """Whether it has been open for long enough to count as good."""
-        return asyncio.get_running_loop().time() - self._began >= _GOOD_AFTER_S
-
     def close(self) -> None:
         """End it."""
-        self.task.cancel()
+        self.task.cancel(_REPLACED)
 
     def _settle(self) -> None:
         if not self._acknowledged.done():
@@ -119,31 +104,18 @@ class _Feed:
 class Subscription:
     """What one session hears of. Every change of it is a new listen, acknowledged before the old one ends."""
 
-    __slots__ = (
-        "_feed",
-        "_lock",
-        "_principal",
-        "_retries",
-        "_session",
-        "_timer",
-        "_unheard_since",
-        "_uris",
-        "_with",
-    )
+    __slots__ = ("_feed", "_lock", "_principal", "_session", "_unheard_since", "_uris", "_with")
 
     def __init__(self, with_: Listener, session: Session, principal: Principal) -> None:
         self._with, self._session, self._principal = with_, session, principal
         self._uris: list[str] = []
         self._feed: _Feed | None = None
         self._lock = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
-        self._retries = 0
         self._unheard_since: float | None = None
 
     def follow(self, principal: Principal) -> None:
         """Hear of the changes that the server announced, for a client that listens now."""
         self._principal = principal
-        self._retries = 0
         self._unheard_since = None
         if self._feed is None and (self._session.kinds or self._uris):
             self._feed = self._begin(self._uris)
@@ -166,7 +138,7 @@ class Subscription:
             if uri not in self._uris:
                 return
             wanted = [known for known in self._uris if known != uri]
-            if wanted or self._session.listening is not None:
+            if wanted or (self._session.kinds and self._session.listening is not None):
                 await self._replaced(wanted, None)
             else:
                 self._uris = wanted
@@ -183,9 +155,6 @@ class Subscription:
 
     def close(self) -> None:
         """Hear nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()
@@ -201,7 +170,7 @@ class Subscription:
         if (needed is not None and needed not in honoured) or self._session.ended:
             feed.close()
             return False
-        self._uris, self._retries = wanted, 0
+        self._uris = wanted
         if feed.honoured is None or feed.task.done():
             feed.close()  # the old one brings too much, which is better than nothing
             return True
@@ -214,30 +183,6 @@ class Subscription:
         return _Feed(self._with, self._session, self._principal, list(uris), self._lost)
 
     def _lost(self, feed: _Feed) -> None:
-        """A listen ended by itself: it is opened again, less and less often, where there was one."""
-        if feed is not self._feed:
-            return
-        self._feed = None
-        if feed.lasted():
-            self._retries = 0
-        if feed.honoured is None and self._retries == 0:
-            return  # it was refused
-        if self._session.ended or self._retries >= _MOST_RETRIES:
-            return
-        delay = min(self._with.retry_s * 2**self._retries, _LAST_RETRY_S)
-        self._retries += 1
-        self._timer = asyncio.get_running_loop().call_later(delay, self._again)
-
-    def _again(self) -> None:
-        self._timer = None
-        if self._feed is not None or self._session.ended:
-            return
-        self._feed = self._begin(self._uris)
-        # SPEC: mcp.md 12: nothing is repeated after a gap, so everything may have changed.
-        for kind in self._session.kinds:
-            self._say({"method": _CHANGE_OF[kind]})
-        for uri in self._uris:
-            self._say({"method": "notifications/resources/updated", "params": {"uri": uri}})
-
-    def _say(self, message: dict[str, object]) -> None:
-        self._session.standalone.add(body.encode({"jsonrpc": "2.0", **message}))
+        """A listen ended by itself, which is a refusal: the next GET or subscription tries anew."""
+        if feed is self._feed:
+            self._feed = None

@@ -18,6 +18,7 @@ from airlock.core.wire.strict import StrictError
 from airlock.edge.httpc import HttpClient, Reply, Stream, header_line
 from airlock.edge.httpstream import EVENT_STREAM
 from airlock.gateway import body
+from airlock.gateway.upstream.credentials import Credential
 from airlock.gateway.upstream.port import Answer, Heard, Outgoing
 
 __all__ = ["MAX_CALL_S", "HttpUpstream", "read"]
@@ -25,20 +26,30 @@ __all__ = ["MAX_CALL_S", "HttpUpstream", "read"]
 MAX_CALL_S: Final = 600.0
 """LIMIT: however much progress a call reports, it has its answer within this time."""
 
+_UNAUTHORIZED: Final = 401
 _PROGRESS: Final = "notifications/progress"
 # What belongs to one request; everything else is told on a listen stream only (mcp.md 4).
 _OF_A_REQUEST: Final = frozenset((_PROGRESS, "notifications/message"))
 
 
 class HttpUpstream:
-    """Sends requests to one MCP endpoint. Failures are `UpstreamError`, by the table of gateway.md 11."""
+    """Sends requests to one MCP endpoint. Failures are `UpstreamError`, by the table of gateway.md 11.
 
-    __slots__ = ("_client", "_fixed", "_target")
+    `authorization` goes with every request; or `credential` gives each its own.
+    """
+
+    __slots__ = ("_client", "_credential", "_fixed", "_target")
 
     def __init__(
-        self, client: HttpClient, authorization: Secret | None, target: str = "", lines: bytes = b""
+        self,
+        client: HttpClient,
+        authorization: Secret | None,
+        target: str = "",
+        lines: bytes = b"",
+        credential: Credential | None = None,
     ) -> None:
         self._client = client
+        self._credential = credential
         self._target = target
         fixed = b"accept: application/json, text/event-stream\r\naccept-encoding: identity\r\n" + lines
         if authorization is not None:
@@ -77,6 +88,8 @@ class HttpUpstream:
 
     def send(self, outgoing: Outgoing) -> Awaitable[Reply]:
         """Send a request that changes nothing, and return its answer unread, for `read`."""
+        if self._credential is not None:
+            return self._send_as(self._credential, outgoing)
         return self._client.post(self._fixed + outgoing.headers, outgoing.body)
 
     async def listen(self, outgoing: Outgoing, heard: Heard) -> Answer:
@@ -111,12 +124,27 @@ class HttpUpstream:
         """Nothing is held for a question of the server: it is in its `requestState`."""
 
     async def close(self) -> None:
+        if self._credential is not None:
+            await self._credential.close()
         await self._client.close()
 
-    def _open(self, outgoing: Outgoing, *, idle_s: float | None) -> Awaitable[Stream]:
+    async def _send_as(self, credential: Credential, outgoing: Outgoing) -> Reply:
+        headers = self._fixed + await credential.line(outgoing) + outgoing.headers
+        reply = await self._client.post(headers, outgoing.body)
+        if reply.status == _UNAUTHORIZED:
+            credential.refused(outgoing)
+        return reply
+
+    async def _open(self, outgoing: Outgoing, *, idle_s: float | None) -> Stream:
         headers = self._fixed + outgoing.headers
+        credential = self._credential
+        if credential is not None:
+            headers += await credential.line(outgoing)
         head_s = self._client.limits.total_s
-        return self._client.open(b"POST", headers, outgoing.body, head_s=head_s, idle_s=idle_s)
+        stream = await self._client.open(b"POST", headers, outgoing.body, head_s=head_s, idle_s=idle_s)
+        if credential is not None and stream.status == _UNAUTHORIZED:
+            credential.refused(outgoing)
+        return stream
 
     async def _whole(self, stream: Stream, begun: float) -> Reply:
         try:

@@ -15,6 +15,7 @@ from airlock.core.grant import Grant
 from airlock.core.ports import Ids
 from airlock.core.wire import jsonrpc
 from airlock.edge.httpanswer import Reply
+from airlock.edge.tasks import inside_task
 from airlock.gateway import body
 from airlock.gateway.upstream import bridge, dialogues, parks
 from airlock.gateway.upstream.call import Call, Hearing, hearing
@@ -31,6 +32,10 @@ _NOT_OPEN: Final = "the question is no longer open; call again"
 _TOO_MANY: Final = "too many questions of servers are waiting for answers; answer those first"
 _UNDECLARED: Final = -32021
 _USUAL: Final = Limits()
+
+
+TOGETHER_S: Final = 0.02
+"""How long after a question others that belong to it are waited for."""
 
 
 class _Open:
@@ -98,6 +103,7 @@ class LegacyUpstream:
 
     async def ask(self, outgoing: Outgoing, *, exact: bool = False, heard: Heard | None = None) -> Answer:
         """Send any other request. An answer may be a question of the server: `input_required`."""
+        await inside_task()
         method = outgoing.method
         if method == "server/discover":
             dialogue = await self._dialogue(outgoing)
@@ -159,6 +165,10 @@ class LegacyUpstream:
         """Wait for the answer of the server or its next question."""
         try:
             response = await call.settled()
+            if response is None:
+                # SPEC: mcp.md 20b: what is asked together is one round.
+                await asyncio.sleep(TOGETHER_S)
+                response = await call.settled()
         except asyncio.CancelledError:
             dialogue.drop(call)
             raise

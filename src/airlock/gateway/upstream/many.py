@@ -18,7 +18,9 @@ from airlock.core.grant import Grant
 from airlock.core.ports import Clock
 from airlock.core.wire import jsonrpc
 from airlock.edge.httpanswer import Reply
+from airlock.edge.tasks import inside_task
 from airlock.gateway import body
+from airlock.gateway.meta import ISOLATED, UNAVAILABLE
 from airlock.gateway.upstream.fanout import FILTER, MAX_WATCHED, Fanout, Sleep
 from airlock.gateway.upstream.gather import Gathering, Told
 from airlock.gateway.upstream.member import Health, Member, Watched
@@ -36,12 +38,6 @@ from airlock.gateway.upstream.port import Answer, Heard, MergedReply, Outgoing
 from airlock.gateway.upstream.routes import Names, Owners, rebuilt
 
 __all__ = ["ISOLATED", "UNAVAILABLE", "Health", "ManyUpstreams", "Member", "MergedAnswer"]
-
-UNAVAILABLE: Final = "io.mcp-airlock/unavailable"
-"""`_meta` of a list or description: the upstreams that did not tell theirs just now."""
-
-ISOLATED: Final = "io.mcp-airlock/isolated"
-"""`_meta` of a list: how many entries were left out because their name is bad or stands twice."""
 
 MAX_LISTENS: Final = 1024
 """LIMIT: subscriptions at once."""
@@ -155,6 +151,7 @@ class ManyUpstreams:
     # Routing: a server and the request in its words, or the answer that there is none.
 
     async def _routed(self, outgoing: Outgoing) -> tuple[Watched, Outgoing] | Answer:
+        await inside_task()
         if outgoing.method in ("prompts/get", "tools/call"):
             return self._by_name(outgoing, "prompt" if outgoing.method == "prompts/get" else "tool")
         if outgoing.method == "resources/read":
@@ -237,6 +234,7 @@ class ManyUpstreams:
     # Lists and descriptions of all.
 
     async def _merged(self, outgoing: Outgoing, *, exact: bool) -> Answer:
+        await inside_task()
         if outgoing.params.get("cursor") is not None:
             return _refused(outgoing, "this cursor is not one of ours")
         gathered = await self._gather(_unwatched(outgoing), exact=exact)

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from airlock.core.grant import Grant
+from airlock.core.secret import Secret
 from airlock.edge.httpanswer import Reply
 from airlock.gateway.eras import Era, Heard
 
@@ -22,7 +23,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """One request to the upstream: its id, ready header lines, and encoded body; `params` is what `body` holds.
 
     `principal` is who asks, `era` the family that the asking client speaks. `params["_meta"]` is a whole modern
-    envelope (protocol version, the client's capabilities), with the gateway's own keys in it.
+    envelope (protocol version, the client's capabilities), with the gateway's own keys in it. `subject` is the
+    caller's token, only where it is exchanged, and for nothing but that.
     """
 
     id: object
@@ -32,6 +34,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     params: dict[str, object]
     principal: str
     era: Era = Era.MODERN
+    subject: Secret | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
 class MergedReply(Reply, frozen=True, gc=False):
     """An answer put together from several upstreams. `own` goes into the result's `_meta` as it is."""
 
-    own: dict[str, object] = {}
+    own: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 class Upstream(Protocol):
@@ -64,7 +67,9 @@ class Upstream(Protocol):
         """
         ...
 
-    def ask(self, outgoing: Outgoing, *, exact: bool = False, heard: Heard | None = None) -> Awaitable[Answer]:
+    def ask(
+        self, outgoing: Outgoing, *, exact: bool = False, heard: Heard | None = None
+    ) -> Awaitable[Answer]:
         """Send a request that changes nothing: a listing, a discovery, a read."""
         ...
 

@@ -101,8 +101,7 @@ class HttpProbe:
                 return Finding(frozenset(Era), _DISCOVERY, REVISION, next(iter(self._dialers), None))
             case Sign.FOREIGN:
                 return _FOREIGN
-            case Sign.OLDER:
-                return await self.legacy() if known is None else known
+        return await self.legacy() if known is None else known
 
     async def legacy(self) -> Finding:
         cause = "the server answers neither server/discover nor initialize"
@@ -148,8 +147,7 @@ class StdioProbe:
                 return Finding(frozenset(Era), _DISCOVERY, REVISION, Wire.STDIO)
             case Sign.FOREIGN:
                 return _FOREIGN
-            case Sign.OLDER:
-                return await self.legacy() if known is None else known
+        return await self.legacy() if known is None else known
 
     async def legacy(self) -> Finding:
         try:

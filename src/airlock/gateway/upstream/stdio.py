@@ -19,6 +19,7 @@ from airlock.edge.child import Command
 from airlock.edge.httpanswer import Reply
 from airlock.edge.respawn import Respawner
 from airlock.edge.stdio import Garbage, StdioProcess
+from airlock.edge.tasks import inside_task
 from airlock.gateway import body
 from airlock.gateway.upstream.inflight import MAX_IN_FLIGHT, InFlight, Open, StdioLimits
 from airlock.gateway.upstream.port import Answer, Heard, Outgoing
@@ -123,6 +124,7 @@ class StdioUpstream:
         if process is None:
             self._waiting += 1
             try:
+                await inside_task()
                 process = await self._process.running()
             finally:
                 self._waiting -= 1

@@ -114,14 +114,16 @@ def outgoing(request_id: object = 7, method: str = "tools/call") -> Outgoing:
 
 
 class World:
-    """A server, the upstream that talks to it, and its ears."""
+    """A server, the upstream that talks to it, and its ears. A test in it ends within its time."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, within: float = 30.0, **limits: Any) -> None:
+        self.bound = asyncio.timeout(within)
         self.server = Hostile()
         self.limits = ClientLimits(**limits)
         self.ears = Ears()
 
     async def __aenter__(self) -> World:
+        await self.bound.__aenter__()
         await self.server.__aenter__()
         self.client = HttpClient(parse_target(self.server.url), self.limits)
         self.upstream = HttpUpstream(self.client, Secret("Bearer up"), "http://up")
@@ -131,6 +133,7 @@ class World:
         await self.upstream.close()
         assert self.client._connections == set()
         await self.server.__aexit__(*error)
+        await self.bound.__aexit__(*error)
 
     def ask(self, **how: Any) -> Awaitable[Answer]:
         return self.upstream.ask(outgoing(), heard=self.ears, **how)
@@ -424,18 +427,22 @@ async def test_progress_gives_a_call_new_time_and_nothing_else_does(monkeypatch:
     start = loop.time()
     late = 0.0
     monkeypatch.setattr(loop, "time", lambda: start + late)
-    async with World(total_s=100.0) as world:
+    async with World(within=1000.0, total_s=100.0) as world:
         live = Live()
         world.server.script(live)
         asking = asyncio.ensure_future(world.ask())
         await live.send(progress(1))
         await world.ears.count(1)
-        for late, message in ((90.0, progress(2)), (180.0, progress(3)), (270.0, LOGGED)):  # noqa: B007
+        for at, message in ((90.0, progress(2)), (180.0, progress(3)), (270.0, LOGGED)):
+            late = at
+            await live.raw(chunk(b": ping\n\n"))
             await live.send(message)
             await world.ears.count(len(world.ears.messages) + 1)
         assert not asking.done()
         late = 281.0
-        await live.raw(chunk(b": ping\n\n"))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert asking.done()
         await fails(asking, UNREACHABLE, "TimeoutError")
         live.over.set()
 

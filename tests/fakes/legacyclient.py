@@ -169,9 +169,7 @@ class Events:
 class Client:
     """One client of one principal."""
 
-    def __init__(
-        self, rig: Rig, principal: Principal = Principal("alice"), version: str = "2025-11-25"
-    ) -> None:  # noqa: B008
+    def __init__(self, rig: Rig, principal: Principal, version: str) -> None:
         self.rig, self.principal, self.version = rig, principal, version
         self.session: str | None = None
         self.info: dict[str, Any] = {}

@@ -39,6 +39,8 @@ from airlock.gateway.parts import Audit
 from airlock.gateway.reload import Reloader, read_pair
 from airlock.gateway.settings import Defaults, Flags, Limits
 from airlock.gateway.tracing import open_tracer
+from airlock.gateway.upstream.many import ManyUpstreams
+from airlock.gateway.upstream.negotiate import Negotiated
 from airlock.gateway.upstream.port import Upstream
 from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
@@ -187,6 +189,8 @@ class _Start:
         reloader = Reloader(gate, flags, env, self.specs)
 
         def ready() -> None:
+            if isinstance(upstream, Negotiated | ManyUpstreams):
+                upstream.begin()
             if flags.workers == 1:
                 log.line(f"listening on {_address(sock)} ({self._described()})")
             if self.early.came:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from airlock.core.principal import Principal, Source, groups_from, usable_name
+from airlock.core.principal import UNPROVEN, Principal, Proof, Source, groups_from, usable_name
+from airlock.core.secret import Secret
 
 
 @pytest.mark.case("T01")
@@ -37,3 +38,21 @@ def test_a_principal_cannot_be_changed():
     assert (who.groups, who.source) == ((), Source.TOKEN)
     with pytest.raises(AttributeError):
         who.name = "root"  # type: ignore[misc]
+
+
+def test_a_principal_is_the_same_whatever_proves_it():
+    proved = Principal("alice", proof=Proof(200.0, frozenset({"a"}), Secret("t.o.k")))
+    assert proved == Principal("alice")
+    assert hash(proved) == hash(Principal("alice"))
+    assert proved != Principal("bob", proof=proved.proof)
+    assert UNPROVEN != "a proof"
+
+
+def test_a_principal_does_not_show_its_token():
+    shown = repr(Principal("alice", proof=Proof(200.0, token=Secret("t.o.k"))))
+    assert "t.o.k" not in shown
+    assert "until=200.0" in shown
+
+
+def test_a_name_that_came_without_a_token_has_no_scope_and_no_end():
+    assert (UNPROVEN.until, UNPROVEN.scopes, UNPROVEN.token) == (None, frozenset(), None)

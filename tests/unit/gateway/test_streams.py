@@ -75,7 +75,7 @@ async def test_what_comes_first_goes_out_before_the_answer_is_there() -> None:
         return ANSWER
 
     client = Client()
-    running = asyncio.create_task(streamed(work, Told("ours", 7))(client.receive, client.send))
+    running = asyncio.ensure_future(streamed(work, Told("ours", 7))(client.receive, client.send))
     while not client.events():
         await client.came.wait()
         client.came.clear()
@@ -115,7 +115,7 @@ async def test_a_client_that_leaves_cancels_the_work_at_once() -> None:
         return ANSWER
 
     client = Client()
-    running = asyncio.create_task(streamed(work, Told())(client.receive, client.send))
+    running = asyncio.ensure_future(streamed(work, Told())(client.receive, client.send))
     await begun.wait()
     client.gone.set()
     await running
@@ -135,7 +135,7 @@ async def test_cancelling_the_answer_cancels_the_work() -> None:
         return ANSWER
 
     client = Client()
-    running = asyncio.create_task(streamed(work, Told())(client.receive, client.send))
+    running = asyncio.ensure_future(streamed(work, Told())(client.receive, client.send))
     await begun.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -152,7 +152,7 @@ async def test_a_quiet_upstream_is_covered_by_comments(monkeypatch: pytest.Monke
         return ANSWER
 
     client = Client()
-    running = asyncio.create_task(streamed(work, Told())(client.receive, client.send))
+    running = asyncio.ensure_future(streamed(work, Told())(client.receive, client.send))
     while client.body.count(streams.KEEP_ALIVE) < 2:
         await client.came.wait()
         client.came.clear()

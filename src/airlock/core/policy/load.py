@@ -25,6 +25,7 @@ from airlock.core.policy.model import (
     Radius,
     Scalar,
     ToolPolicy,
+    UpstreamQuestions,
     WhereRule,
 )
 from airlock.core.policy.where import Unfit, compile_regex
@@ -38,12 +39,22 @@ Path = tuple[str | int, ...]
 
 _TOP = (
     "version", "environment", "output", "blast_radius", "tools", "resources", "prompts", "completion", "sampling",
-    "roots", "elicitation",
+    "roots", "elicitation", "upstream_questions",
 )  # fmt: skip
 _OUTPUT = ("max_chars", "chars_per_token")
 _RADIUS = ("max_per_call", "max_per_principal", "window_s")
-_TOOL = ("tiers", "principals", "description", "count_arg", "output", "blast_radius", "where")
+_TOOL = (
+    "tiers",
+    "principals",
+    "description",
+    "count_arg",
+    "output",
+    "blast_radius",
+    "where",
+    "upstream_questions",
+)
 _ACCESS = ("environments", "principals")
+_QUESTIONS = tuple(kind.value for kind in UpstreamQuestions)
 _TIERS = tuple(tier.value for tier in Tier)
 _MATCHERS = ("equals", "in", "not_in", "regex")
 _RULE = ("arg", *_MATCHERS, "env", "optional")
@@ -88,10 +99,14 @@ class _Reading:
             self._fault(("environment",), "required", "or give --env or AIRLOCK_ENV")
         output = self._output(("output",), top["output"]) if "output" in top else OutputLimits()
         radius = self._radius(("blast_radius",), top["blast_radius"]) if "blast_radius" in top else Radius()
+        questions = self._questions((), top, UpstreamQuestions.REFUSE)
         tools = self._mapping(("tools",), top.get("tools", {})) or {}
         return Policy(
             environment=environment or own or "",
-            tools={name: self._tool(("tools", name), body, output, radius) for name, body in tools.items()},
+            tools={
+                name: self._tool(("tools", name), body, output, radius, questions)
+                for name, body in tools.items()
+            },
             output=output,
             radius=radius,
             resources=self._rules("resources", top, output),
@@ -135,7 +150,9 @@ class _Reading:
         )
         return Access(environments, principals)
 
-    def _tool(self, path: Path, body: object, output: OutputLimits, radius: Radius) -> ToolPolicy:
+    def _tool(
+        self, path: Path, body: object, output: OutputLimits, radius: Radius, questions: UpstreamQuestions
+    ) -> ToolPolicy:
         keys = self._mapping(path, body, _TOOL)
         if keys is None:
             return ToolPolicy(tiers={})
@@ -153,7 +170,17 @@ class _Reading:
             radius=self._radius((*path, "blast_radius"), keys["blast_radius"]) if own_radius else radius,
             own_radius=own_radius,
             where=self._where((*path, "where"), keys.get("where", [])),
+            questions=self._questions(path, keys, questions),
         )
+
+    def _questions(
+        self, path: Path, keys: Mapping[str, object], default: UpstreamQuestions
+    ) -> UpstreamQuestions:
+        word = keys.get("upstream_questions", default)
+        if isinstance(word, str) and word in _QUESTIONS:
+            return UpstreamQuestions(word)
+        self._fault((*path, "upstream_questions"), f"must be {' or '.join(_QUESTIONS)}{_got(word)}")
+        return default
 
     def _tiers(self, path: Path, value: object) -> dict[str, Tier]:
         tiers: dict[str, Tier] = {}

@@ -6,6 +6,7 @@ Knows how a tier or an entry is found; does not know files, YAML or how any of i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -29,6 +30,7 @@ __all__ = [
     "Radius",
     "Scalar",
     "ToolPolicy",
+    "UpstreamQuestions",
     "WhereRule",
 ]
 
@@ -59,6 +61,13 @@ class Radius(msgspec.Struct, frozen=True):
     max_per_call: int = 50
     max_per_principal: int = 500
     window_s: int = 3600
+
+
+class UpstreamQuestions(StrEnum):
+    """What becomes of a question that a server asks in a call behind a confirmation. SPEC: mcp.md 10 (0)."""
+
+    REFUSE = "refuse"
+    COMPOSE = "compose"
 
 
 class Equals(msgspec.Struct, frozen=True):
@@ -103,7 +112,7 @@ class WhereRule(msgspec.Struct, frozen=True):
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the policy says about one tool. `output` and `radius` are resolved: its own, else the policy's.
+    """What the policy says about one tool. `output`, `radius`, `questions` are resolved: its own, else the policy's.
 
     `own_radius` tells whether `radius` was written at the tool. `tiers` maps an environment to a tier,
     `principals` a principal's name, or `group:` and a group's, to such a map.
@@ -117,6 +126,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     radius: Radius = Radius()
     own_radius: bool = False
     where: tuple[WhereRule, ...] = ()
+    questions: UpstreamQuestions = UpstreamQuestions.REFUSE
 
     def tier(self, principal: Principal, environment: str) -> Tier | None:
         """Return the tier of `principal` in `environment`, or None when there is none.

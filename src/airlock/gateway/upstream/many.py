@@ -34,6 +34,7 @@ from airlock.gateway.upstream.merge import (
     plain,
     usable,
 )
+from airlock.gateway.upstream.negotiate import Negotiated
 from airlock.gateway.upstream.port import Answer, Heard, MergedReply, Outgoing
 from airlock.gateway.upstream.routes import Names, Owners, rebuilt
 
@@ -77,6 +78,12 @@ class ManyUpstreams:
         self._refreshes: OrderedDict[str, _Refresh] = OrderedDict()
         self._closing = asyncio.Event()
         self._listens = 0
+
+    def begin(self) -> None:
+        """Start to find out what each server speaks, before anybody waits for it."""
+        for watched in self._of.values():
+            if isinstance(watched.upstream, Negotiated):
+                watched.upstream.begin()
 
     async def call(
         self, grant: Grant, outgoing: Outgoing, *, exact: bool, heard: Heard | None = None

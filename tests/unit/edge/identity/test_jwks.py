@@ -598,3 +598,33 @@ def test_heavy_parts_are_loaded_only_for_a_provider():
         "assert {'jwt', 'cryptography'} <= set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- why not
+
+
+async def test_why_a_token_names_nobody_is_told_by_the_keys_that_are_there(issuer: Issuer):
+    world = World(issuer, audience="https://gw/mcp")
+    assert world.jwks.why(RSA, world.now) == "the keys of the authorization server could not be fetched"
+    assert await world.who(RSA) is None
+    assert world.jwks.why(RSA, world.now) == "the token is for another audience"
+    late = token(rsa_key(), aud="https://gw/mcp")
+    assert world.jwks.why(late, NOW + 3600) == "the token has expired"
+    forged = "the token is no JWT that a trusted key signed"
+    for bad in (b"opaque", token(rsa_key("other"), "one"), token(rsa_key(), "unknown")):
+        assert world.jwks.why(bad, world.now) == forged
+    assert issuer.asked == 1
+
+
+async def test_keys_that_are_too_old_tell_nothing(world: World):
+    assert await world.who(RSA) == ALICE
+    world.clock.at += OUTAGE_S
+    assert world.jwks.why(RSA, world.now) == "the keys of the authorization server could not be fetched"
+
+
+async def test_a_providers_token_is_kept_where_it_is_exchanged(issuer: Issuer):
+    found = await World(issuer, keeps=True).who(token(rsa_key(), scp=["mcp:use"]))
+    assert found == ALICE
+    assert found.proof.scopes == {"mcp:use"}
+    assert found.proof.token is not None
+    assert found.proof.token.reveal().encode() == token(rsa_key(), scp=["mcp:use"])

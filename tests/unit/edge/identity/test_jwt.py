@@ -287,3 +287,32 @@ def test_the_signature_is_hmac_sha256_of_the_first_two_parts():
     signed, _, signature = token().rpartition(b".")
     expected = hmac.new(SECRET, signed, hashlib.sha256).digest()
     assert base64.urlsafe_b64decode(signature + b"=") == expected
+
+
+# --- why not
+
+
+def test_a_forged_token_is_told_nothing_of_what_it_claims():
+    forged = "the token is no JWT that a trusted key signed"
+    one = verifier(audience="https://gw/mcp")
+    for bad in (b"", b"opaque", token(secret=b"other"), token(header={"alg": "none"}), token(claims=[])):
+        assert one.why(bad, NOW) == forged
+
+
+def test_the_holder_of_a_token_of_ours_is_told_what_is_wrong_with_it():
+    assert verifier(audience="https://gw/mcp").why(token(), NOW) == "the token is for another audience"
+    assert verifier().why(token(), NOW + 60) == "the token has expired"
+
+
+def test_a_new_token_makes_no_new_principal():
+    one = verifier(keeps=True)
+    first, second = (
+        one.verify(token(), NOW),
+        one.verify(token({**CLAIMS, "exp": NOW + 61, "scope": "a"}), NOW),
+    )
+    assert first == second == Principal("alice")
+    assert first is not None
+    assert second is not None
+    assert (first.proof.until, second.proof.until, second.proof.scopes) == (NOW + 60, NOW + 61, {"a"})
+    assert second.proof.token is not None
+    assert second.proof.token.reveal().encode() == token({**CLAIMS, "exp": NOW + 61, "scope": "a"})

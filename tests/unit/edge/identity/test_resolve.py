@@ -125,6 +125,9 @@ class Provider:
             raise RuntimeError
         return self._later(text) if self.fetches else self._at_once(text)
 
+    def why(self, text: bytes, now: float) -> str:
+        return f"{text.decode()} is not good"
+
     def _at_once(self, text: bytes) -> Principal | None:
         return Principal("carol") if text == b"good" else None
 
@@ -249,3 +252,34 @@ async def test_a_name_is_recorded_scrubbed_and_cut_whatever_its_source():
         assert await identity().approver(sent, NOW) == Approver(shown, "header")
         sent = Headers(authorized(b"Bearer " + token(sub=name)))
         assert await identity().approver(sent, NOW) == Approver(shown, "verified")
+
+
+# --- why a token names nobody
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], None),
+        (TRUSTED, None),
+        (authorized(b"Basic Ym9iOng="), None),
+        (authorized(b""), None),
+        (authorized(b"Bearer bad"), "bad is not good"),
+        (authorized(b"bearer\tbad"), "bad is not good"),
+        (authorized(b"Bearer"), "the token is empty"),
+        (authorized(b"Bearer "), "the token is empty"),
+        (
+            [*authorized(b"Bearer good"), *authorized(b"Bearer good")],
+            "the Authorization header stands more than once",
+        ),
+        ([*authorized(b""), *authorized(b"")], "the Authorization header stands more than once"),
+    ],
+)
+def test_only_who_sent_a_token_is_told_what_is_wrong_with_it(
+    lines: list[tuple[bytes, bytes]], why: str | None
+):
+    assert both(Provider()).why(Headers(lines), NOW) == why
+
+
+def test_a_token_that_nobody_checks_is_no_token():
+    assert identity(jwt=False).why(Headers(authorized(b"Bearer x")), NOW) is None

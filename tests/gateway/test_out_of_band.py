@@ -282,7 +282,7 @@ async def test_whoever_has_the_message_can_read_the_page() -> None:
         post = out.approvers._notifier.post
 
         class Watching:
-            def post(self, text: str, link: str) -> None:
+            def post(self, text: str, link: str, lost: object = None) -> None:
                 kept.append(len(out.world.store._prompts))
                 post(text, link)
 

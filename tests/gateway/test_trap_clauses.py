@@ -57,7 +57,7 @@ async def test_a_prompt_whose_text_cannot_be_kept_still_asks_and_posts() -> None
     world, posted = World(mode="oob", notified=True), list[str]()
 
     class Chat:
-        def post(self, text: str, link: str) -> None:
+        def post(self, text: str, link: str, lost: object = None) -> None:
             posted.append(link)
 
         async def close(self) -> None: ...

@@ -30,8 +30,8 @@ from tests.fakes.processes import YES, Running, bearer, gateway, post, rule
 
 # Half a second to connect and two in all, where the gateway has ten and sixty: nothing else is changed.
 IMPATIENT = (
-    "import functools; from airlock.gateway import serve as s;"
-    " s.ClientLimits = functools.partial(s.ClientLimits, connect_s=0.5, total_s=2.0);"
+    "from airlock.gateway import backs as s; real = s.ClientLimits;"
+    " s.ClientLimits = lambda **given: real(**{**given, 'connect_s': 0.5, 'total_s': 2.0});"
     " from airlock.cli.compat import mcp_airlock as m; m()"
 )
 

@@ -409,7 +409,7 @@ def test_a_slow_head_has_its_time(run, kept, answer):
             if kept:
                 await client.post()
             server.script(answer)
-            await fails(client.open(head_s=0.1), UNREACHABLE, "TimeoutError", status=None)
+            await fails(client.open(head_s=0.3), UNREACHABLE, "TimeoutError", status=None)
             assert server.connections == 1
             await server.empty()
 
@@ -458,14 +458,14 @@ def test_the_network_may_break_a_stream_in_its_own_ways(run):
         async with Hostile() as server:
             with FaultProxy(("127.0.0.1", server.port)) as proxy:
                 async with Client(f"http://127.0.0.1:{proxy.port}/mcp") as client:
-                    for fault, cause in (
-                        (truncate(len(SSE_HEAD) + 8), "torn answer"),
-                        (half_close(len(SSE_HEAD) + 8), "torn answer"),
-                        (stall(len(SSE_HEAD) + 8), "TimeoutError"),
+                    for fault, idle_s, cause in (
+                        (truncate(len(SSE_HEAD) + 8), 30.0, "torn answer"),
+                        (half_close(len(SSE_HEAD) + 8), 30.0, "torn answer"),
+                        (stall(len(SSE_HEAD) + 8), 0.1, "TimeoutError"),
                     ):
                         proxy.fault = fault
                         server.script(SSE_HEAD + chunk(b"abcdefgh"))
-                        stream = await client.open(idle_s=0.1)
+                        stream = await client.open(idle_s=idle_s)
                         await fails(stream.whole(), UNREACHABLE, cause)
 
     run(scenario)

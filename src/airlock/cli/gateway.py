@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from airlock.edge import out
-from airlock.edge.httpurl import parse_target
+from airlock.edge.httpurl import parse_upstream
 from airlock.edge.settings import Environment
 from airlock.gateway.settings import Defaults, Flags
 
@@ -26,7 +26,7 @@ def _url(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     if value is None:
         return None
     try:
-        parse_target(value)
+        parse_upstream(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     return value

@@ -22,7 +22,7 @@ from airlock.core.policy.model import Policy
 from airlock.core.principal import usable_name
 from airlock.core.text.safe import one_line
 from airlock.edge import out
-from airlock.edge.httpurl import header_line, parse_target
+from airlock.edge.httpurl import header_line, parse_upstream
 from airlock.edge.settings import Environment
 
 __all__ = ["group"]
@@ -43,7 +43,7 @@ def group() -> None:
 
 def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
     try:
-        parse_target(value)
+        parse_upstream(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     return value

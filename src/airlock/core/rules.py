@@ -30,6 +30,8 @@ class Rule(StrEnum):
     STORE_UNAVAILABLE = "store.unavailable"
     PRINCIPAL_MISSING = "principal.missing"
     SCOPE_MISSING = "scope.missing"
+    RATE_LIMITED = "rate.limited"
+    PROMPT_LIMITED = "prompt.limited"
     PASSTHROUGH = "passthrough"
     RESOURCE_ALLOW = "resource.allow"
     RESOURCE_DENY = "resource.deny"
@@ -72,6 +74,8 @@ SENTENCES: dict[Rule, str] = {
     Rule.STORE_UNAVAILABLE: "The state store did not answer.",
     Rule.PRINCIPAL_MISSING: "No principal could be established for the request.",
     Rule.SCOPE_MISSING: "The caller's token lacks a scope that the gateway requires.",
+    Rule.RATE_LIMITED: "More requests came, from one caller, for one tool or from one address, than it may send.",
+    Rule.PROMPT_LIMITED: "The caller made the gateway ask people more often than it may.",
     Rule.PASSTHROUGH: "A listing, a `server/discover` or a `subscriptions/listen` was forwarded.",
     Rule.RESOURCE_ALLOW: "A pattern of `resources` lets the caller read this resource.",
     Rule.RESOURCE_DENY: "No pattern of `resources` lets the caller read this resource.",

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-__all__ = ["Target", "checked_path", "header_line", "parse_target"]
+__all__ = ["Target", "checked_path", "header_line", "parse_target", "parse_upstream"]
 
 _URL = re.compile(
     r"(?P<scheme>https?)://"
@@ -57,26 +57,26 @@ class Target(msgspec.Struct, frozen=True):
     host_header: bytes
 
 
-def parse_target(url: str) -> Target:
+def parse_upstream(url: str) -> Target:
     """Read an `http` or `https` address, or `unix:/path/to.sock`, maybe with `:/endpoint` behind (else `/mcp`).
+
+    Raises `ValueError` as `parse_target` does.
+    """
+    return _unix(_checked(url)) if url[:5].lower() == "unix:" else parse_target(url)
+
+
+def parse_target(url: str) -> Target:
+    """Read an `http` or `https` address.
 
     Raises `ValueError` in our own words; the words never repeat the address, which may hold a password.
     """
-    # SECURITY: a space or line break in the address would end the request line and start a second request.
-    if _UNSAFE.search(url):
-        raise ValueError(
-            "an address is printable ASCII without spaces, quotes, backslashes or angle brackets"
-        )
-    if "#" in url:
-        raise ValueError("an upstream address has no fragment")
-    if url[:5].lower() == "unix:":
-        return _unix(url)
+    _checked(url)
     if "@" in re.split(r"[/?]", url.partition("://")[2], maxsplit=1)[0]:
         raise ValueError("an upstream address holds no user name or password")
     match = _URL.fullmatch(url)
     if match is None:
         raise ValueError(
-            "an upstream address is http:// or https://, a host, and maybe a port and a path; or unix:/path"
+            "an upstream address is http:// or https://, a host, and maybe a port and a path"
         )
     scheme = match["scheme"].lower()
     host = _address(match["v6"]) if match["v6"] else _name(match["name"].lower())
@@ -113,6 +113,17 @@ def header_line(name: bytes, value: bytes) -> bytes:
     if _CONTROL.search(value):
         raise ValueError("a header value holds no control characters")
     return b"%b: %b\r\n" % (name, value)
+
+
+def _checked(url: str) -> str:
+    # SECURITY: a space or line break in the address would end the request line and start a second request.
+    if _UNSAFE.search(url):
+        raise ValueError(
+            "an address is printable ASCII without spaces, quotes, backslashes or angle brackets"
+        )
+    if "#" in url:
+        raise ValueError("an upstream address has no fragment")
+    return url
 
 
 def _unix(url: str) -> Target:

@@ -41,6 +41,9 @@ _HEADERS: Final = header_line(b"content-type", b"application/json") + header_lin
 )
 
 
+_Message = tuple[bytes, Callable[[], None] | None]
+
+
 class _Trouble(msgspec.Struct, frozen=True):
     """Why a try failed, in words that hold nothing of the address or the answer, and whether to try again."""
 
@@ -64,25 +67,31 @@ class Outbox:
         self._say = say
         self._pause = pause
         self._client = None if url is None else _client(url)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[_Message] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._posting = 0
         self._closed = False
 
-    def put(self, body: bytes) -> None:
-        """Take a message and return at once; it is posted when its turn comes. A dropped one is logged."""
+    def put(self, body: bytes, lost: Callable[[], None] | None = None) -> None:
+        """Take a message and return at once; it is posted when its turn comes. A dropped one is logged.
+
+        `lost` is called, now or later, when it was not taken, or given up after its tries.
+        """
+        if self._client is not None and not self._closed and len(self._waiting) < WAITING:
+            self._waiting.append((body, lost))
+            if len(self._workers) < IN_FLIGHT:
+                worker = asyncio.get_running_loop().create_task(self._work(self._client))
+                self._workers.add(worker)
+            return
         if self._client is None:
             self._say("an approval message was not sent: there is no address or chat to send it to")
         elif self._closed:
             self._say("an approval message was not sent: the gateway stops")
-        elif len(self._waiting) >= WAITING:
+        else:
             # SECURITY: an agent that asks without end fills no memory while the webhook hangs.
             self._say("an approval message was not sent: too many wait for the webhook")
-        else:
-            self._waiting.append(body)
-            if len(self._workers) < IN_FLIGHT:
-                worker = asyncio.get_running_loop().create_task(self._work(self._client))
-                self._workers.add(worker)
+        if lost is not None:
+            lost()
 
     async def close(self, within: float = DRAIN_S) -> None:
         """Post what is left for at most `within` seconds, drop the rest with a line in the log."""
@@ -104,10 +113,11 @@ class Outbox:
     async def _work(self, client: HttpClient) -> None:
         try:
             while self._waiting:
-                body = self._waiting.popleft()
+                body, lost = self._waiting.popleft()
                 self._posting += 1
                 try:
-                    await self._deliver(client, body)
+                    if not await self._delivered(client, body) and lost is not None:
+                        lost()
                 finally:
                     self._posting -= 1
         finally:
@@ -117,7 +127,7 @@ class Outbox:
             assert worker is not None
             self._workers.discard(worker)
 
-    async def _deliver(self, client: HttpClient, body: bytes) -> None:
+    async def _delivered(self, client: HttpClient, body: bytes) -> bool:
         tries = 1
         trouble = await _posted(client, body)
         while trouble is not None and trouble.passing and tries <= len(PAUSES_S):
@@ -126,6 +136,7 @@ class Outbox:
             trouble = await _posted(client, body)
         if trouble is not None:
             self._say(f"an approval message was not delivered: {trouble.words} (tries: {tries})")
+        return trouble is None
 
 
 async def _posted(client: HttpClient, body: bytes) -> _Trouble | None:

@@ -18,7 +18,7 @@ from airlock.core.text.safe import one_line
 from airlock.gateway import meta, results
 from airlock.gateway.gate import Gate
 
-__all__ = ["Asked", "question"]
+__all__ = ["Asked", "issued", "question"]
 
 _DECISION_KEYS = (meta.VERDICT, meta.RULE_ID, meta.DRY_RUN)
 
@@ -35,17 +35,8 @@ def question(
     gate: Gate, policy: Policy, action: Action, principal: Principal, preview: dict[str, object] | None
 ) -> Asked:
     """Issue a ticket for `action` and make the prompt. `preview`: the shaped result of the dry run."""
-    key = gate.ids.hex(16)
-    claims = ticket.Claims(
-        p=principal.name,
-        t=action.name,
-        h=action.arguments_digest(),
-        e=action.environment,
-        u=action.target,
-        k=key,
-        exp=gate.clock.now() + ticket.LIFETIME_S,
-        m=gate.confirmations.mode,
-    )
+    claims = issued(gate, action, principal)
+    key = claims.k
     content = preview.get("content") if preview is not None else None
     message = prompt.compose(
         environment=action.environment,
@@ -71,6 +62,20 @@ def question(
         message, title, ticket.mint(gate.confirmations.keys, claims), key, carried, blocks
     )
     return Asked(claims, message, result)
+
+
+def issued(gate: Gate, action: Action, principal: Principal) -> ticket.Claims:
+    """Return the claims of a fresh ticket for `action`, good from now on."""
+    return ticket.Claims(
+        p=principal.name,
+        t=action.name,
+        h=action.arguments_digest(),
+        e=action.environment,
+        u=action.target,
+        k=gate.ids.hex(16),
+        exp=gate.clock.now() + ticket.LIFETIME_S,
+        m=gate.confirmations.mode,
+    )
 
 
 def _texts_of(blocks: object, member: str, redact: Callable[[str], str]) -> list[object]:

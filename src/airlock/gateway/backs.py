@@ -13,7 +13,7 @@ from airlock.core.ports import Clock
 from airlock.core.secret import Secret
 from airlock.edge.child import Command, minimal_environment
 from airlock.edge.httpc import ClientLimits, HttpClient, header_line
-from airlock.edge.httpurl import parse_target
+from airlock.edge.httpurl import parse_upstream
 from airlock.edge.ids import SystemIds
 from airlock.edge.tokenexchange import TokenExchange
 from airlock.gateway.upstream import dialogue
@@ -81,7 +81,7 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
         fixed += header_line(b"authorization", _bytes(at.authorization))
     dialers: dict[Wire, Dialer] = {
         Wire.HTTP: HttpDialer(client, fixed),
-        Wire.SSE: SseDialer(client, fixed, parse_target(at.url)),
+        Wire.SSE: SseDialer(client, fixed, parse_upstream(at.url)),
     }
     exchanged = None if at.exchange is None else Exchanged(TokenExchange(at.exchange, clock))
     target, limits = target_of(spec), dialogue.Limits(quiet_s=spec.limits.timeout_s)
@@ -134,7 +134,7 @@ def _local(
 def _client(spec: UpstreamSpec, at: Remote) -> HttpClient:
     limits = spec.limits
     return HttpClient(
-        parse_target(at.url), ClientLimits(total_s=limits.timeout_s, max_body_bytes=limits.max_bytes)
+        parse_upstream(at.url), ClientLimits(total_s=limits.timeout_s, max_body_bytes=limits.max_bytes)
     )
 
 

@@ -17,7 +17,7 @@ from airlock.core.principal import Principal, Source
 from airlock.core.secret import Secret
 from airlock.edge import trace
 from airlock.edge.httpc import ClientLimits, HttpClient, header_line
-from airlock.edge.httpurl import parse_target
+from airlock.edge.httpurl import parse_upstream
 from airlock.edge.ids import SystemIds
 from airlock.gateway import outgoing
 from airlock.gateway.catalog import CatalogUnavailable
@@ -34,14 +34,14 @@ _NOT_LET_IN = (401, 403)
 
 
 def ask(url: str, principal: str, authorization: Secret | None) -> dict[str, Listed]:
-    """Return all tools of the server at `url`, an address that `parse_target` takes, by name.
+    """Return all tools of the server at `url`, an address that `parse_upstream` takes, by name.
 
     Raises CatalogUnavailable when it does not answer like an MCP server, ValueError as `principal_line` does.
     Runs an event loop of its own.
     """
 
     async def whole() -> dict[str, Listed]:
-        client = HttpClient(parse_target(url), ClientLimits(total_s=PAGE_S, connect_s=PAGE_S))
+        client = HttpClient(parse_upstream(url), ClientLimits(total_s=PAGE_S, connect_s=PAGE_S))
         upstream = HttpUpstream(client, authorization)
         try:
             return await read(upstream, principal, SystemIds())

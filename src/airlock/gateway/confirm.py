@@ -25,6 +25,8 @@ class State(Enum):
     PENDING = auto()
     PENDING_IGNORED = auto()
     REISSUE = auto()
+    DRYRUN = auto()  # the server asked during the dry run; nobody was asked for a yes yet
+    CONTINUES = auto()  # the server asked during the real run; the yes is used up
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -73,6 +75,16 @@ async def check(
     )
     if refused is not None:
         return refused
+    # SECURITY: where a server asks, an answer under our key is no yes and no no: it is not even looked at.
+    match ticket.stage(claims):
+        case ticket.Stage.DRYRUN:
+            return Standing(claims, State.DRYRUN)
+        case ticket.Stage.UPSTREAM:
+            # SPEC: mcp.md 10 (3): it goes on with what a burned yes began, and the store has to know that yes.
+            burned, _ = await store.standing(claims.k, now)
+            return Standing(claims, State.CONTINUES) if burned else Rule.MRTR_MISMATCH
+        case ticket.Stage.CONFIRM:
+            pass
     # 5-7: the answer, and how strict we are about it.
     answer = ticket.read_answer(params.get("inputResponses"))
     strict = ticket.strict_mode(claims.m, settings.mode)

@@ -6,6 +6,7 @@ Everything it decides it asks the pure core; everything it does goes through a p
 from __future__ import annotations
 
 import asyncio
+import math
 
 import msgspec
 
@@ -22,17 +23,20 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
-from airlock.gateway import asking, body, boundary, confirm, outgoing, questions, results, shaping, tracing
+from airlock.gateway import asking, body, boundary, composing, outgoing, questions, results, shaping, tracing
 from airlock.gateway.catalog import CatalogUnavailable
 from airlock.gateway.confirm import Standing, State
 from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.modern.admission import Request
+from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Answer as UpstreamAnswer
 
 __all__ = ["tools_call"]
 
 _NOTHING_KNOWN = Facts()
 _CONFIRMED = Facts(confirmed=True)
+_CONTINUED = Facts(confirmed=True, used=0)  # what it counts was charged when it began
+_NOTHING_TOLD: dict[str, object] = {}
 
 
 async def tools_call(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
@@ -70,8 +74,8 @@ class _Call:
     """One call on its way through the steps."""
 
     __slots__ = (
-        "action", "charged_at", "entry", "gate", "mirror", "opened", "principal", "request", "snapshot",
-        "spent", "standing", "suspicious", "trace",
+        "action", "charged_at", "entry", "gate", "mirror", "opened", "outstanding", "principal", "request", "snapshot",
+        "spent", "standing", "suspicious", "told", "trace",
     )  # fmt: skip
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
@@ -86,6 +90,10 @@ class _Call:
         self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
+        self.outstanding: composing.Outstanding | None = (
+            None  # what a server waits for that this call answers
+        )
+        self.told = _NOTHING_TOLD  # what both records of a call that goes on say
         self.opened: Open | None = None
         self.charged_at = 0.0
         self.spent = False  # a yes was burned for this call
@@ -99,20 +107,23 @@ class _Call:
             trace_id=trace.trace_id,
         )
 
-    def deny(self, deny: Deny, detail: object = None) -> Answer:
-        """Record a refusal and answer it as a tool result the model can read."""
+    def deny(self, deny: Deny, detail: object = None, *, wait_s: int = 0) -> Answer:
+        """Record a refusal and answer it as a tool result the model can read. `wait_s` is told as in `results`."""
         entry = self.entry
         entry.verdict = Verdict.DENY
         entry.rule_id = deny.rule
         entry.tier = deny.tier
         entry.detail_json = values.detail_json(detail if detail is not None else deny.reason or None)
         self.gate.recorder.refusal(entry)
-        return self.reply(results.denied(deny.rule, deny.reason, spent=self.spent))
+        return self.reply(results.denied(deny.rule, deny.reason, spent=self.spent, wait_s=wait_s))
 
     def facts(self) -> Facts:
         """What is known before anything is fetched."""
-        accepted = self.standing is not None and self.standing.state is State.ACCEPTED
-        return _CONFIRMED if accepted else _NOTHING_KNOWN
+        if self.standing is None:
+            return _NOTHING_KNOWN
+        if self.standing.state is State.CONTINUES:
+            return _CONTINUED
+        return _CONFIRMED if self.standing.state is State.ACCEPTED else _NOTHING_KNOWN
 
     def tier(self) -> Tier | None:
         """The tier that policy gives this call, for refusals that come before the decision."""
@@ -128,16 +139,20 @@ async def _decided(call: _Call) -> Answer:
     gate = call.gate
     # 2: a confirmation that comes back.
     if "requestState" in call.request.params:
-        checked = await confirm.check(
-            gate.confirmations, gate.store, call.action, call.principal, call.request.params, gate.clock.now()
-        )
+        checked = await composing.check(gate, call.action, call.principal, call.request.params)
         if isinstance(checked, Rule):
+            if gate.prompts is not None and checked is Rule.MRTR_DECLINED:
+                gate.prompts.declined(gate.confirmations.keys, call.request.params["requestState"])
             return call.deny(Deny(checked, "", call.tier()))
-        call.standing = checked
+        call.standing, call.outstanding = checked
     # 3-5: allowlist, where, tier, radius, schema.
     decision = decide(call.action, call.principal, call.snapshot.policy, call.facts())
     if isinstance(decision, Need):
         decision = await _judged(call, decision)
+    if call.standing is not None and call.outstanding is not None:
+        decision = composing.judged(
+            gate, call.snapshot.policy, call.standing, call.outstanding, call.action, decision
+        )
     # 6
     if isinstance(decision, Deny):
         return call.deny(decision)
@@ -148,11 +163,12 @@ async def _decided(call: _Call) -> Answer:
         # 7: still waiting; nothing is sent and nobody is asked again.
         if call.standing is not None and call.standing.state in (State.PENDING, State.PENDING_IGNORED):
             return _waiting(call, call.standing)
-        # 10: nothing can be shown; the person is asked without a preview.
-        if not decision.preview:
-            return await _asked(call)
-        return await _forwarded(call, decision, grants.for_preview(call.action, decision))
+        if gate.prompts is not None:
+            return await _once(call, decision, gate.prompts)
+        return await _asking(call, decision)
     call.entry.verdict = Verdict.ALLOW
+    if call.standing is not None and call.outstanding is not None:
+        return await _continued(call, call.standing, call.outstanding, decision)
     # 8-9: use the yes up, then reserve; either can still refuse. A read or a dry run touches no store.
     if decision.charge is None and call.standing is None:
         return await _forwarded(call, decision, grants.by_policy(call.action, decision))
@@ -186,6 +202,41 @@ async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
         need = decision
 
 
+async def _continued(
+    call: _Call, standing: Standing, outstanding: composing.Outstanding, decision: Allow
+) -> Answer:
+    """Go on with an execution that asked something. SPEC: mcp.md 10 (3): it is the one that was begun."""
+    granted = await composing.continued(call.gate, standing, outstanding, call.action, decision)
+    if isinstance(granted, Deny):
+        return call.deny(granted)
+    call.told = {"continues": standing.claims.k}
+    call.entry.detail_json = values.detail_json(call.told)
+    return await _forwarded(call, *granted)
+
+
+async def _asking(call: _Call, decision: Confirm) -> Answer:
+    """Step 10: where nothing can be shown, the person is asked without a preview."""
+    if not decision.preview:
+        return await _asked(call)
+    return await _forwarded(call, decision, grants.for_preview(call.action, decision))
+
+
+async def _once(call: _Call, decision: Confirm, prompts: Prompts) -> Answer:
+    """Step 10, but an identical question that is still open is shown again, and nobody is asked too often."""
+    known = await prompts.find(call.action, call.principal.name)
+    if known is not None:
+        key, shown = known
+        call.entry.detail_json = values.detail_json({"collapsed": key})
+        call.gate.recorder.refusal(call.entry)
+        return Answer(200, body.with_result(call.request.id, shown))
+    wait = math.ceil(prompts.over(call.principal.name))
+    if wait:
+        reason = f"a person may be asked {prompts.rate} for one caller; try again in {wait} s"
+        return call.deny(Deny(Rule.PROMPT_LIMITED, reason, decision.tier), wait_s=wait)
+    with prompts.making(call.action, call.principal.name):
+        return await _asking(call, decision)
+
+
 async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
     """Steps 8 and 9, by the clock of this moment. A key that was burned stays burned whatever comes after."""
     standing, store = call.standing, call.gate.store
@@ -206,6 +257,8 @@ async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
                 key, exp, who, tool, allow.charge, now, since, radius.max_per_principal
             )
         call.spent = burned
+        if call.gate.prompts is not None:
+            call.gate.prompts.settled(key)
         if not burned:
             return Deny(Rule.MRTR_REPLAY, "", allow.tier)
     if allow.charge is not None:
@@ -226,8 +279,11 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
     # 11: whatever fails before the intent is on file, nothing was sent, so nothing is charged.
     call.entry.dry_run = grant.dry_run
     asked = call.request
-    if call.snapshot.wide:
-        asked = questions.narrowed(asked, call.snapshot.policy, call.principal)
+    policy = call.snapshot.policy
+    if call.snapshot.wide or (gated and composing.composes(policy, call.action.name)):
+        asked = questions.narrowed(asked, policy, call.principal)
+    if call.outstanding is not None:
+        asked = composing.answering(asked, call.outstanding)
     try:
         request = outgoing.for_call(
             grant,
@@ -235,7 +291,7 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
             call.principal,
             call.trace,
             mirror=call.mirror,
-            strip_state=asks or call.standing is not None,
+            strip_state=call.outstanding is None and (asks or call.standing is not None),
         )
         call.opened = gate.recorder.intent(call.entry)
     except Exception:
@@ -253,7 +309,9 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
             upstream_status=error.status,
             detail_json=values.detail_json(error.cause),
         )
-        confirmed = decision.rule is Rule.L2_CONFIRMED
+        left = call.outstanding
+        # A question that was not answered yet is still open, where its server knows it by a state.
+        confirmed = decision.rule is Rule.L2_CONFIRMED and (left is None or left.state is None)
         return call.reply(results.failed(error, dry=grant.dry_run is True, asking=asks, confirmed=confirmed))
     return await _answered(call, decision, grant, answer, gated=gated)
 
@@ -271,22 +329,10 @@ async def _answered(
         )
         return Answer(answer.status, body.encode(answer.message))
     # 13
-    reason = None
     if result.get("resultType") == "input_required":
-        if gated:
-            reason = "a tool behind a confirmation may not ask questions of its own"
-        elif call.snapshot.wide:
-            reason = questions.forbidden(call.snapshot.policy, call.principal, result)
-    if reason is not None:
-        call.gate.upstream.abandon(result.get("requestState"))
-        assert call.opened is not None
-        call.opened.close(
-            verdict=Verdict.DENY,
-            rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED,
-            upstream_status=answer.status,
-            detail_json=values.detail_json(reason),
-        )
-        return call.reply(results.denied(Rule.MRTR_UPSTREAM_INPUT_REQUIRED, reason))
+        questioned = _questioned(call, decision, grant, result, answer.status, gated=gated)
+        if questioned is not None:
+            return questioned
     # 14
     own_error = result.get("isError") is True
     limits = call.snapshot.policy.tools[call.action.name].output
@@ -306,16 +352,58 @@ async def _answered(
     return Answer(answer.status, body.with_result(call.request.id, shaped.encoded))
 
 
+def _questioned(
+    call: _Call,
+    decision: Allow | Confirm,
+    grant: Grant,
+    result: dict[str, object],
+    status: int,
+    *,
+    gated: bool,
+) -> Answer | None:
+    """Step 13: a question of the server. None where it goes back to the client as any other result does."""
+    gate, snapshot = call.gate, call.snapshot
+    reason = None
+    if gated and composing.composes(snapshot.policy, call.action.name):
+        put = composing.put(
+            gate, snapshot, call.request, call.action, call.principal, call.standing, decision, grant.dry_run, result
+        )  # fmt: skip
+        if isinstance(put, composing.Put):
+            call.suspicious = put.suspicious
+            _closed(call, status, put.detail)
+            return call.reply(put.result)
+        reason = put
+    elif gated:
+        reason = "a tool behind a confirmation may not ask questions of its own"
+    elif snapshot.wide:
+        reason = questions.forbidden(snapshot.policy, call.principal, result)
+    if reason is None:
+        return None
+    gate.upstream.abandon(result.get("requestState"))
+    assert call.opened is not None
+    call.opened.close(
+        verdict=Verdict.DENY,
+        rule_id=Rule.MRTR_UPSTREAM_INPUT_REQUIRED,
+        upstream_status=status,
+        detail_json=values.detail_json(reason),
+    )
+    return call.reply(results.denied(Rule.MRTR_UPSTREAM_INPUT_REQUIRED, reason))
+
+
 async def _asked(
-    call: _Call, preview: dict[str, object] | None = None, status: int | None = None, detail: object = None
+    call: _Call,
+    preview: dict[str, object] | None = None,
+    status: int | None = None,
+    detail: dict[str, object] | None = None,
 ) -> Answer:
     """Steps 10 and 15: issue a ticket and ask the person, with the dry run's result where there is one."""
     gate = call.gate
     if call.opened is None:
         call.opened = gate.recorder.intent(call.entry)
     asked = asking.question(gate, call.snapshot.policy, call.action, call.principal, preview)
+    lost = None if gate.prompts is None else gate.prompts.keep(asked.claims, asked.result)
     if gate.approvers is not None:
-        await gate.approvers.announce(asked.claims, asked.message)
+        await gate.approvers.announce(asked.claims, asked.message, lost)
     _closed(call, status, detail or None)
     return call.reply(asked.result)
 
@@ -331,14 +419,14 @@ def _waiting(call: _Call, standing: Standing) -> Answer:
     return call.reply(results.pending(state, standing.claims.k, ignored=ignored))
 
 
-def _closed(call: _Call, status: int | None, detail: object) -> None:
+def _closed(call: _Call, status: int | None, detail: dict[str, object] | None) -> None:
     """Write the outcome with the decision's own verdict and rule."""
     assert call.opened is not None
     call.opened.close(
         verdict=call.entry.verdict,
         rule_id=call.entry.rule_id,
         upstream_status=status,
-        detail_json=values.detail_json(detail),
+        detail_json=values.detail_json({**call.told, **(detail or {})} if call.told else detail),
     )
 
 

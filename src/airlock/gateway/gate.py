@@ -21,6 +21,7 @@ from airlock.gateway.confirm import Settings
 from airlock.gateway.listings import Listings
 from airlock.gateway.modern.admission import METHODS
 from airlock.gateway.outofband import Approvers
+from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Upstream
 
 __all__ = ["Answer", "Gate", "Snapshot", "served"]
@@ -56,7 +57,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Gate(msgspec.Struct):
     """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it; empty: ask `upstream`.
 
-    `approvers` is None without a webhook, `tracer` when no spans leave. `changes` tells subscribers of a reload.
+    `approvers` is None without a webhook, `tracer` when no spans leave, `prompts` when each call is asked about anew
+    and nobody counts. `changes` tells subscribers of a reload.
     """
 
     snapshot: Snapshot
@@ -71,11 +73,13 @@ class Gate(msgspec.Struct):
     target: str
     approvers: Approvers | None = None
     tracer: Tracer | None = None
+    prompts: Prompts | None = None
     changes: Changes = msgspec.field(default_factory=Changes)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What goes back to the client: an HTTP status and a JSON body."""
+    """What goes back to the client: an HTTP status and a JSON body. `retry_after_s` is told with status 429."""
 
     status: int
     body: bytes
+    retry_after_s: int = 0

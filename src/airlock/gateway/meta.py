@@ -10,6 +10,8 @@ from airlock.core.principal import Principal
 from airlock.edge.trace import Trace
 
 __all__ = [
+    "ASKS_FOR_SECRET",
+    "COLLAPSED",
     "DRY_RUN",
     "DRY_RUN_PREVIEW",
     "HIDDEN_PROMPTS",
@@ -21,6 +23,7 @@ __all__ = [
     "OUTPUT",
     "PIN_MISMATCH",
     "PREFIX",
+    "RETRY_AFTER",
     "RULE_ID",
     "SET",
     "STATUS",
@@ -44,8 +47,11 @@ IDEMPOTENCY_KEY = PREFIX + "idempotency_key"
 DRY_RUN_PREVIEW = PREFIX + "dry_run_preview"
 STATUS = PREFIX + "status"
 MESSAGE = PREFIX + "message"
+COLLAPSED = PREFIX + "collapsed"
+RETRY_AFTER = PREFIX + "retry_after_s"
 OUTPUT = PREFIX + "output"
 SUSPICIOUS = PREFIX + "suspicious"
+ASKS_FOR_SECRET = PREFIX + "asks_for_secret"
 HIDDEN_TOOLS = PREFIX + "hidden_tools"
 HIDDEN_RESOURCES = PREFIX + "hidden_resources"
 HIDDEN_PROMPTS = PREFIX + "hidden_prompts"
@@ -76,6 +82,8 @@ SET: tuple[tuple[str, str, str], ...] = (
     ),
     (STATUS, "pending answers", "`pending`"),
     (MESSAGE, "pending answers", "text: what is waited for"),
+    (COLLAPSED, "questions that were asked before and are still open", "true: nobody was asked anew"),
+    (RETRY_AFTER, "refusals over a limit", "number of whole seconds until the call may be tried again"),
     (
         OUTPUT,
         "results and previews cut to the output cap, read resources and prompts too",
@@ -87,6 +95,11 @@ SET: tuple[tuple[str, str, str], ...] = (
         "such a description",
         "array of at most 20 objects: `rule`, `excerpt`, and `block` (result) or `tool`, `resource` or `prompt` "
         "(listing)",
+    ),
+    (
+        ASKS_FOR_SECRET,
+        "questions of a server behind a confirmation, when one looks like it",
+        "true: a form asks for what looks like a password, a token or the number of a card",
     ),
     (HIDDEN_TOOLS, "`tools/list` results", "number of tools left out for this caller"),
     (

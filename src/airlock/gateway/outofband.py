@@ -6,6 +6,7 @@ SPEC: gateway.md 8.5, 8.6.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,8 +22,11 @@ __all__ = ["Approvers", "Notifier", "open_notifier"]
 class Notifier(Protocol):
     """A channel to the approvers."""
 
-    def post(self, text: str, link: str) -> None:
-        """Queue a message and return at once. `text` comes unescaped from `notice.addressed`."""
+    def post(self, text: str, link: str, lost: Callable[[], None] | None = None) -> None:
+        """Queue a message and return at once. `text` comes unescaped from `notice.addressed`.
+
+        `lost` is called, now or later, when it cannot be delivered.
+        """
         ...
 
     async def close(self) -> None:
@@ -53,17 +57,26 @@ class Approvers:
         self._page = f"{public_url}/approve/"
         self._log = log
 
-    async def announce(self, claims: ticket.Claims, prompt: str) -> None:
-        """Keep `prompt` for the approve page and post it with the link. Never fails: the agent is asked anyway."""
+    async def announce(
+        self, claims: ticket.Claims, prompt: str, lost: Callable[[], None] | None = None
+    ) -> None:
+        """Keep `prompt` for the approve page and post it with the link. Never fails: the agent is asked anyway.
+
+        `lost` is called when the message does not reach the approvers.
+        """
         # SPEC: gateway.md 21 T68: kept before it is posted, or a quick approver would see a page without it.
         try:
             await self._store.save_prompt(claims.k, notice.kept(prompt, claims.m), claims.exp)
+        except asyncio.CancelledError:
+            if lost is not None:
+                lost()
+            raise
         except Exception as error:  # noqa: BLE001 - the boundary: a page without details still approves
             self._log.warning(
                 f"the text of a prompt could not be kept for the approve page: {type(error).__name__}"
             )
         link = self._page + ticket.approve_token(self._keys, claims)
-        self._notifier.post(notice.addressed(prompt, claims.m, claims.p), link)
+        self._notifier.post(notice.addressed(prompt, claims.m, claims.p), link, lost)
 
     async def close(self) -> None:
         """Let the messages under way leave, for a bounded time."""

@@ -11,18 +11,24 @@ from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.rules import Rule
 from airlock.gateway import meta
 
-__all__ = ["denied", "failed", "pending", "prompted", "sent_state"]
+__all__ = ["denied", "failed", "pending", "prompted", "questioned", "sent_state"]
 
 
 _START_AGAIN = "the confirmation is spent: start again without requestState"
 
 
-def denied(rule: Rule, reason: str, *, spent: bool = False) -> dict[str, object]:
-    """7.2: a refusal the model can read. `spent`: a yes was already used up for it (8.4)."""
+def denied(rule: Rule, reason: str, *, spent: bool = False, wait_s: int = 0) -> dict[str, object]:
+    """7.2: a refusal the model can read. `spent`: a yes was already used up for it (8.4).
+
+    `wait_s`: the whole seconds after which the call may be tried again, 0: waiting does not help.
+    """
     text = f"airlock: denied ({rule})"
     if spent:
         reason = f"{reason}; {_START_AGAIN}" if reason else _START_AGAIN
-    return _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule)
+    result = _error(f"{text}: {reason}" if reason else text, Verdict.DENY, rule)
+    if wait_s and isinstance(own := result["_meta"], dict):
+        own[meta.RETRY_AFTER] = wait_s
+    return result
 
 
 def failed(error: UpstreamError, *, dry: bool, asking: bool, confirmed: bool) -> dict[str, object]:
@@ -86,6 +92,14 @@ def prompted(
         "requestState": state,
         "_meta": own,
     }
+
+
+def questioned(requests: dict[str, object] | None, state: str, own: dict[str, object]) -> dict[str, object]:
+    """mcp.md 25c: questions of the server under its own keys (None: it asks to be called again), with our state."""
+    result: dict[str, object] = {"resultType": "input_required", "requestState": state, "_meta": own}
+    if requests is not None:
+        result["inputRequests"] = requests
+    return result
 
 
 def pending(state: str, key: str, *, ignored: bool) -> dict[str, object]:

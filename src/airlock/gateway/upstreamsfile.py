@@ -20,7 +20,7 @@ from airlock.core.secret import Secret
 from airlock.core.text.cut import cut
 from airlock.core.text.safe import one_line
 from airlock.edge import yamlfile
-from airlock.edge.httpurl import header_line, parse_target
+from airlock.edge.httpurl import header_line, parse_upstream
 from airlock.edge.settings import Environment
 from airlock.edge.tokenexchange import Exchange
 from airlock.gateway.oauth import insecure
@@ -98,7 +98,7 @@ LIMITS: Final[Mapping[str, tuple[type, float, float]]] = {
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """An upstream at an address that `parse_target` takes. `authorization` is that header's whole value.
+    """An upstream at an address that `parse_upstream` takes. `authorization` is that header's whole value.
 
     With an `exchange` each caller has a credential of their own instead.
     """
@@ -238,7 +238,7 @@ class _Reading:
         url = self._text(f"{path}.url", keys["url"])
         if url:
             try:
-                parse_target(url)
+                parse_upstream(url)
             except ValueError as error:
                 self._fault(f"{path}.url", str(error))
         authorization = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airlock.edge.httpurl import Target, checked_path, header_line, parse_target
+from airlock.edge.httpurl import Target, checked_path, header_line, parse_target, parse_upstream
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from airlock.edge.httpurl import Target, checked_path, header_line, parse_target
     ],
 )
 def test_an_address_is_read(url, target):
-    assert parse_target(url) == target
+    assert parse_upstream(url) == target
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_address_is_read(url, target):
 )
 def test_anything_else_is_refused_without_repeating_it(url):
     with pytest.raises(ValueError) as caught:
-        parse_target(url)
+        parse_upstream(url)
     assert type(caught.value) is ValueError
     assert "user" not in str(caught.value) or "user name" in str(caught.value)
     assert "pw" not in str(caught.value)
@@ -133,9 +133,15 @@ def test_headers_that_frame_the_request_belong_to_the_client(name):
 
 def test_a_socket_path_is_absolute_and_fits_its_address():
     with pytest.raises(ValueError, match="absolute"):
-        parse_target("unix:run/x.sock")
+        parse_upstream("unix:run/x.sock")
     with pytest.raises(ValueError, match="at most 107 bytes"):
-        parse_target("unix:/" + "x" * 107 + ":/mcp")
+        parse_upstream("unix:/" + "x" * 107 + ":/mcp")
+
+
+def test_a_socket_is_an_upstream_and_no_address_of_anything_else():
+    with pytest.raises(ValueError, match="http:// or https://"):
+        parse_target("unix:/run/x.sock")
+    assert parse_target("http://h/") == parse_upstream("http://h/")
 
 
 def test_a_path_of_the_same_origin_is_checked():

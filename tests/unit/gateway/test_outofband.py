@@ -45,7 +45,7 @@ class Bench:
             raise self.trouble
         await self.world.store.save_prompt(key, text, exp)
 
-    def post(self, text: str, link: str) -> None:
+    def post(self, text: str, link: str, lost: object = None) -> None:
         self.order.append("post")
         self.posts.append((text, link))
 

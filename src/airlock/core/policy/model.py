@@ -112,7 +112,7 @@ class WhereRule(msgspec.Struct, frozen=True):
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the policy says about one tool. `output`, `radius`, `questions` are resolved: its own, else the policy's.
+    """What the policy says about one tool; `output`, `radius`, `questions` are resolved: its own or the policy's.
 
     `own_radius` tells whether `radius` was written at the tool. `tiers` maps an environment to a tier,
     `principals` a principal's name, or `group:` and a group's, to such a map.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import re
 
-__all__ = ["SHORTEST", "by_chance", "opaque", "user_and_password"]
+__all__ = ["SHORTEST", "by_chance", "opaque", "stand_in", "user_and_password"]
 
 SHORTEST = 8
 """Characters of the shortest value that can look made by chance."""
@@ -22,7 +22,7 @@ _STAND_IN = re.compile(
 )
 _REFERENCE = re.compile(
     r"[a-z][a-z0-9+.-]*://|(?:arn|urn|vault|data|projects|sha[0-9]+|md5|ssh|ecdsa|ssm)[:/-]|\.{1,2}/|~/|#/"
-    r"|/[a-z][a-z._-]*/|[A-Z]:\\|[\w.+-]+@[\w-]+(?:\.[\w-]+)+\Z|sk-(?:ssh|ecdsa)",
+    r"|/[A-Za-z][a-z._-]+/|[A-Z]:\\|[\w.+-]+@[\w-]+(?:\.[\w-]+)+\Z|sk-(?:ssh|ecdsa)",
 )
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-f]{32,}", re.IGNORECASE)
@@ -39,6 +39,11 @@ _SIGN = re.compile(r"[!#%&*@^~]")
 _QUOTED_SIGN = re.compile(r"[!#%&*@^~?$;,<>(){}\[\]|]")
 
 
+def stand_in(value: str) -> bool:
+    """Tell whether `value` only says where a secret goes: a variable, a hole of a template, `***`."""
+    return _STAND_IN.fullmatch(value) is not None
+
+
 def by_chance(value: str, *, quoted: bool) -> bool:
     """Tell whether `value` looks like a password or key that was made, and not like a word or a name.
 
@@ -46,7 +51,7 @@ def by_chance(value: str, *, quoted: bool) -> bool:
     """
     if len(value) < SHORTEST or len(set(value)) < _FEW:
         return False
-    if _STAND_IN.fullmatch(value) or _REFERENCE.match(value) or _UUID.fullmatch(value):
+    if stand_in(value) or _REFERENCE.match(value) or _UUID.fullmatch(value):
         return False
     if _HEX.fullmatch(value):
         return True
@@ -78,7 +83,7 @@ def _mixed(value: str, digit_groups: int) -> bool:
 
 def opaque(value: str) -> bool:
     """Tell whether `value` may be the token of an `Authorization` header, rather than a word about one."""
-    if _STAND_IN.fullmatch(value) or _UUID.fullmatch(value):
+    if stand_in(value) or _UUID.fullmatch(value):
         return False
     return _DIGITS.search(value) is not None or (len(value) >= 20 and value.isalnum())
 

@@ -15,16 +15,16 @@ import msgspec
 __all__ = ["HINT", "KINDS", "Span", "find"]
 
 KINDS: Final = (
-    "private_key", "aws_key", "github_token", "gitlab_token", "slack_token", "stripe_key", "google_key", "npm_token",
-    "pypi_token", "api_key", "jwt",
+    "private_key", "aws_key", "github_token", "gitlab_token", "slack_token", "stripe_key", "google_key",
+    "npm_token", "pypi_token", "api_key", "jwt",
 )  # fmt: skip
 
 Span = tuple[int, int, str]
 """From, to, kind."""
 
 HINT: Final = (
-    r"PRIVATE KEY|LS0tLS1CRUdJTi|A[KS]IA[0-9A-Z]{8}|gh[pousr]_[A-Za-z0-9]{8}|github_pat_[A-Za-z0-9]|gl[a-z]{2,5}-[\w-]{8}"
-    r"|xox[a-z]-[A-Za-z0-9-]{8}|xapp-[0-9]|[rs]k_(?:live|test)_[A-Za-z0-9]{8}|AIza[\w-]{8}|npm_[A-Za-z0-9]{8}"
+    r"PRIVATE KEY|LS0tLS1CRUdJTi|A[KS]IA[0-9A-Z]{8}|gh[pousr]_[A-Za-z0-9]{8}|github_pat_[A-Za-z0-9]"
+    r"|gl[a-z]{2,5}-[\w-]{8}|xox[a-z]-[A-Za-z0-9-]{8}|xapp-[0-9]|[rs]k_(?:live|test)_[A-Za-z0-9]{8}|AIza[\w-]{8}|npm_[A-Za-z0-9]{8}"
     r"|pypi-[\w-]{8}|sk-[\w-]{8}|e[wy][\w-]{8,}\.[\w-]+\.[\w-]"
 )
 """An RE2 expression that finds something in every text in which `find` does."""
@@ -94,6 +94,7 @@ def _has_digit(token: str) -> bool:
     return any(sign.isdigit() for sign in token)
 
 
+_ENCODED_PEM = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{46,}+={0,2}")
 _AWS_ID = re.compile(r"A[KS]IA[0-9A-Z]{16,}+(?![a-z])")
 _GITHUB = re.compile(r"gh[pousr]_[A-Za-z0-9]{20,}+")
 _GITLAB = re.compile(r"gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}+")
@@ -101,7 +102,7 @@ _SLACK = re.compile(r"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}+")
 _STRIPE = re.compile(r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+")
 
 _FORMS: Final = (
-    _Form("private_key", "LS0tLS1CRUdJTi", re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{46,}+={0,2}"), _encoded_private_key),
+    _Form("private_key", "LS0tLS1CRUdJTi", _ENCODED_PEM, _encoded_private_key),
     _Form("aws_key", "AKIA", _AWS_ID),
     _Form("aws_key", "ASIA", _AWS_ID, _has_digit),
     *(_Form("github_token", f"gh{sort}_", _GITHUB) for sort in "pousr"),

@@ -3,18 +3,18 @@ r"""Secrets in the texts that servers answer, and a mark in the place of each: `
 Knows the forms of credentials, and the names in front of those that have none; does not know results or policies.
 
 The audit's rules (`core.redact.patterns`) take out too much for a text that somebody works with: there `bearer of
-news` may go. Here a secret is what has the form that its maker gave it, or what looks made by chance right behind a
-name that says secret. UUIDs, hashes, public keys, images and pagination tokens are none. Only the secret is replaced.
-Where several rules see one, the first in `KINDS` names it; while that is allowed, the others leave it alone too.
+news` may go. Here a secret is what has the form that its maker gave it, or what looks made by chance right behind
+a name that says secret. UUIDs, hashes, public keys, images and pagination tokens are none. Only the secret itself
+is replaced. Where several rules see one, the first in `KINDS` names it; while that is allowed, the others leave it
+alone too.
 
-LIMIT: not seen: a password of plain words, a secret in pieces, encoded twice or inside a blob; one behind `IDENTIFIED
-BY`, in a `.netrc` or a cookie; what follows a bracket, quote or comma inside a bare one.
+LIMIT: not seen: a password of plain words, a secret in pieces, encoded twice or inside a blob; one behind
+`IDENTIFIED BY`, in a `.netrc` or a cookie; what follows a bracket, quote or comma inside a bare one.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -34,6 +34,10 @@ KINDS: Final = (*forms.KINDS, *assigned.KINDS)
 """What a replaced secret is called, and what a policy calls the rule for it; the more specific first."""
 
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
+
+_QUICK: Final = f"[{SUSPECT}]|{forms.HINT}|{assigned.HINT}"
+_ESCAPED: Final = r"\\(?:u00[01][0-9A-Fa-f]|u007[Ff]|[bf])"
+_MAX_MEMORY = 64 << 20
 
 
 class Redacted(msgspec.Struct, frozen=True):
@@ -78,3 +82,26 @@ def _joined(spans: list[Span]) -> Iterator[Span]:
             last = span
     if last is not None:
         yield last
+
+
+def worth_a_look(data: bytes, *, json: bool = False) -> bool:
+    """Tell cheaply whether `redact` or `core.text.hygiene.neutralise` might change a text, given as UTF-8.
+
+    False proves that neither does. With `json` the data is a JSON text, and the answer holds for every string in it
+    under its key.
+    """
+    quick = _quick_json if json else _quick
+    return quick is None or quick.search(data) is not None
+
+
+def _compiled(pattern: str) -> re2._Regexp | None:
+    if re2 is None:
+        return None
+    options = re2.Options()
+    options.max_mem = _MAX_MEMORY
+    options.never_capture = True
+    return re2.compile(pattern, options)
+
+
+_quick = _compiled(_QUICK)
+_quick_json = _compiled(f"{_QUICK}|{_ESCAPED}")

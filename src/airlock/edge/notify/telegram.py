@@ -33,14 +33,17 @@ class Telegram:
         self._outbox = outbox
         self._chat = chat
 
-    def post(self, text: str, link: str) -> None:
-        """Queue a message: `text` cut, `link` on the last line. Never waits, never fails."""
+    def post(self, text: str, link: str, lost: Callable[[], None] | None = None) -> None:
+        """Queue a message: `text` cut, `link` on the last line. Never waits, never fails.
+
+        `lost` is called when it cannot be delivered.
+        """
         message = {
             "chat_id": self._chat,
             "text": notice.telegram(text, link),
             "disable_web_page_preview": True,
         }
-        self._outbox.put(json.dumps(message).encode())
+        self._outbox.put(json.dumps(message).encode(), lost)
 
     async def close(self) -> None:
         """Post what is left, for a bounded time."""

@@ -27,9 +27,12 @@ class Webhook:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    def post(self, text: str, link: str) -> None:
-        """Queue a message: `text` escaped and cut, `link` on the last line. Never waits, never fails."""
-        self._outbox.put(json.dumps({"text": notice.slack(text, link)}).encode())
+    def post(self, text: str, link: str, lost: Callable[[], None] | None = None) -> None:
+        """Queue a message: `text` escaped and cut, `link` on the last line. Never waits, never fails.
+
+        `lost` is called when it cannot be delivered.
+        """
+        self._outbox.put(json.dumps({"text": notice.slack(text, link)}).encode(), lost)
 
     async def close(self) -> None:
         """Post what is left, for a bounded time."""

@@ -348,7 +348,7 @@ async def test_an_answer_in_one_piece_is_read_as_ever(ask: Ask) -> None:
 async def test_an_answer_that_is_none_is_told_apart(
     ask: Ask, answer: hostile.Answer, kind: UpstreamFailure, cause: str, status: int | None
 ) -> None:
-    async with World(total_s=0.2) as world:
+    async with World(total_s=0.3 if cause == "TimeoutError" else 60.0) as world:
         world.server.script(answer)
         with pytest.raises(UpstreamError) as caught:
             await ask(world)

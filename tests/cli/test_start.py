@@ -217,7 +217,8 @@ def test_a_taken_port_stops_the_start(tmp_path: Path, policy: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [("--port", "99999"), ("--port", "x"), ("--audit-keep", "0"), ("--audit-max-bytes", "-1"), ("--nope",),
-     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "dual"), ("--workers", "0")],
+     ("--upstream", "ftp://x/"), ("--upstream", "http://"), ("--upstream", "http://u:p@h/"), ("--front", "old"), ("--workers", "0"),
+     ("--upstream", UP, "--upstreams", "x"), ("--upstream", UP, "--", "server"), ("--upstreams", "x", "--", "server")],
 )  # fmt: skip
 def test_a_bad_flag_is_a_usage_error(tmp_path: Path, policy: Path, flags: tuple[str, ...]) -> None:
     done = start(tmp_path, "--policy", str(policy), *flags)
@@ -291,7 +292,7 @@ def test_a_key_that_outlives_the_process_never_goes_with_a_store_that_does_not(
     monkeypatch.setattr(httpd, "run", lambda app, sock, *_, **__: sock.close())
     done = CliRunner().invoke(serve_command, ["--policy", str(policy), "--upstream", UP, "--port", "0"])
     assert done.exit_code == 0, done.stderr
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state/airlock/gateway.key").exists()
     monkeypatch.setenv("AIRLOCK_SECRET_FILE", str(tmp_path / "key"))
     done = CliRunner().invoke(serve_command, ["--policy", str(policy), "--upstream", UP, "--strict"])
     assert done.exit_code == 2

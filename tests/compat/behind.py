@@ -25,6 +25,7 @@ _POD = {
     "spec": {"containers": [{"name": "web", "image": "web:1"}]},
     "status": {"phase": "Running"},
 }
+_PODS = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [_POD]}
 _RESOURCES = [
     {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod",
      "verbs": ["get", "list", "create", "delete"]},
@@ -33,8 +34,7 @@ _RESOURCES = [
 ]  # fmt: skip
 _GROUP = {"apiVersion": "v1", "kind": "APIGroupList", "groups": []}
 _ANSWERS: dict[tuple[str, str], Any] = {
-    ("GET", "/page"): "<html><body><h1>Read me</h1><p>the page behind the server</p></body></html>",
-    ("GET", "/other"): "<html><body><p>the other page</p></body></html>",
+    ("GET", "/page"): "the page behind the server\n",
     ("GET", "/robots.txt"): "User-agent: *\nAllow: /\n",
     ("GET", "/api/search"): [_DASHBOARD],
     ("POST", "/api/folders"): _FOLDER,
@@ -43,7 +43,8 @@ _ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api"): {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
     ("GET", "/apis"): _GROUP,
     ("GET", "/api/v1"): {"kind": "APIResourceList", "groupVersion": "v1", "resources": _RESOURCES},
-    ("GET", "/api/v1/pods"): {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [_POD]},
+    ("GET", "/api/v1/pods"): _PODS,
+    ("GET", "/api/v1/namespaces/default/pods"): _PODS,
     ("GET", "/api/v1/namespaces/shop/pods/web"): _POD,
     ("DELETE", "/api/v1/namespaces/shop/pods/web"): _POD,
 }
@@ -64,7 +65,7 @@ class Behind:
                 what = (self.command, urlsplit(self.path).path)
                 behind.asked[what] += 1
                 found = _ANSWERS.get(what)
-                kind = "text/html" if isinstance(found, str) else "application/json"
+                kind = "text/plain" if isinstance(found, str) else "application/json"
                 text = found if isinstance(found, str) else json.dumps(found or {"message": "not found"})
                 self.send_response(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK)
                 self.send_header("content-type", kind)

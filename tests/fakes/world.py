@@ -21,10 +21,15 @@ from airlock.edge.identity.resolve import Identity
 from airlock.edge.log import Log
 from airlock.edge.recording import Recorder
 from airlock.edge.stores.memory import MemoryStore
-from airlock.gateway.app import App
+from airlock.gateway.app import App, Fronts
 from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Gate, Snapshot
+from airlock.gateway.legacy.front import LegacyFront
+from airlock.gateway.limits import Limits
+from airlock.gateway.metrics import CountingRecorder, Metrics, Page
+from airlock.gateway.pending import Prompts
+from airlock.gateway.settings import Rates
 from airlock.gateway.upstream.http import HttpUpstream
 
 REVISION = "2026-07-28"
@@ -261,12 +266,41 @@ class World:
         )
         self.logged: list[str] = []
         self.app = App(self.gate, Identity(hs256=None, trust_header=True), 1_048_576)
+        self.limits: Limits | None = None
+        self.page: Page | None = None
+
+    def watch(
+        self,
+        *,
+        rates: Rates | None = None,
+        collapse: bool = False,
+        counting: bool = False,
+        legacy: LegacyFront | None = None,
+    ) -> None:
+        """Limit, collapse and count as `airlock gateway serve` does; to be called before the first request."""
+        gate, found = self.gate, rates or Rates()
+        metrics = Metrics() if counting else None
+        if metrics is not None:
+            metrics.watch(gate)
+            gate.recorder = CountingRecorder(self.sink, self.clock, self.logged.append, metrics)
+        gate.prompts = Prompts(self.store, self.clock, collapse=collapse, rate=found.prompts)
+        self.limits = Limits(gate, found) if metrics is None else Limits(gate, found, metrics.outcome)
+        self.page = None if metrics is None else Page(metrics, gate, limits=self.limits)
+        fronts = Fronts(legacy=legacy, limits=self.limits, page=self.page)
+        self.app = App(gate, Identity(hs256=None, trust_header=True), 1_048_576, fronts)
 
     async def http(
-        self, body: bytes, headers: list[tuple[bytes, bytes]], *, path: str = "/mcp", method: str = "POST"
+        self,
+        body: bytes,
+        headers: list[tuple[bytes, bytes]],
+        *,
+        path: str = "/mcp",
+        method: str = "POST",
+        peer: str = "192.0.2.1",
     ) -> Got:
-        """Send one HTTP request to the app."""
-        scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
+        """Send one HTTP request to the app, from the address `peer`."""
+        scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b"",
+                 "client": (peer, 50000)}  # fmt: skip
         sent: list[Any] = []
 
         asked = False
@@ -296,6 +330,7 @@ class World:
         meta: dict[str, Any] | None = None,
         extra: list[tuple[bytes, bytes]] | None = None,
         content_type: str = "application/json",
+        peer: str = "192.0.2.1",
     ) -> Got:
         """Send one well-formed request of revision 2026-07-28."""
         params = dict(params or {})
@@ -318,7 +353,7 @@ class World:
             headers.append((b"x-airlock-principal", principal.encode()))
         if groups is not None:
             headers.append((b"x-airlock-groups", groups.encode()))
-        return await self.http(body, headers + (extra or []))
+        return await self.http(body, headers + (extra or []), peer=peer)
 
     async def call(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> Got:
         """Call a tool; `state` and `answer` resume a confirmation, the rest goes to `rpc`."""

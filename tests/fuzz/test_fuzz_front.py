@@ -100,7 +100,7 @@ class Front:
         self.served.append((dict(scope), body))
         await respond(send, 200, b"%d" % len(self.served))
 
-    async def answer(self, lines, body) -> tuple[int, bytes]:
+    async def answer(self, lines, body, peer) -> tuple[int, bytes]:
         await asyncio.sleep(0)
         scope = {"raw_path": b"/mcp", "query_string": b"", "headers": lines, "http_version": "1.1"}
         self.served.append((scope, body))

@@ -38,7 +38,7 @@ class Front:
         self.thread = threading.Thread(target=self.server.run, args=(sock,), daemon=True)
         self.thread.start()
 
-    async def answer(self, lines, body) -> tuple[int, bytes]:
+    async def answer(self, lines, body, peer) -> tuple[int, bytes]:
         assert type(body) is bytes
         self.bodies.append(body)
         if body == b"hold":
@@ -240,7 +240,7 @@ def test_a_stop_while_a_body_comes_still_takes_the_call(loop):
 def test_a_call_that_is_done_at_once_needs_no_task_and_one_that_waits_has_one(front):
     seen: list[object] = []
 
-    async def answer(lines, body) -> tuple[int, bytes]:
+    async def answer(lines, body, peer) -> tuple[int, bytes]:
         seen.append(asyncio.current_task())
         if body == b"wait":
             await asyncio.sleep(0)
@@ -267,7 +267,7 @@ def test_a_call_that_is_done_at_once_needs_no_task_and_one_that_waits_has_one(fr
 
 
 def test_what_a_call_waits_for_may_fail_and_the_call_is_told(front):
-    async def answer(lines, body) -> tuple[int, bytes]:
+    async def answer(lines, body, peer) -> tuple[int, bytes]:
         loop = asyncio.get_running_loop()
         broken = loop.create_future()
         loop.call_soon(broken.set_exception, OSError("down"))

@@ -12,14 +12,18 @@ import click
 __all__ = ["main"]
 
 _GROUPS: dict[str, tuple[str, str]] = {
-    "audit": ("airlock.cli.audit", "Read and check the audit log."),
-    "gateway": ("airlock.cli.gateway", "The governing MCP proxy."),
-    "policy": ("airlock.cli.policy", "Check policy files, and compare them with a server."),
+    "audit": ("airlock.cli.audit:group", "Read and check the audit log."),
+    "connect": (
+        "airlock.cli.connect:command",
+        "Point a client at a gateway, and prove that it gets through.",
+    ),
+    "gateway": ("airlock.cli.gateway:group", "The governing MCP proxy."),
+    "policy": ("airlock.cli.policy:group", "Check policy files, and compare them with a server."),
 }
 
 
 class _Lazy(click.Group):
-    """A group whose members are modules that offer `group`."""
+    """A group whose members are found by name, `module:object`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_GROUPS)
@@ -27,7 +31,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _GROUPS:
             return None
-        command: click.Command = importlib.import_module(_GROUPS[cmd_name][0]).group
+        module, _, member = _GROUPS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), member)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -88,6 +88,11 @@ class DirectCycle:
         """The body is whole."""
         self.more_body = False
 
+    def peer(self) -> str:
+        """Return the address of the client. Only for who needs it: it is asked of the system each time."""
+        name = self.transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     def gone(self) -> None:
         """The client left, or its request was refused: nothing more is written, and the call is cancelled."""
         self.disconnected = True
@@ -113,7 +118,8 @@ class DirectCycle:
             front = self.front
             body: bytes | bytearray = self.body
             try:
-                answered = await direct.answer(self.headers, body if type(body) is bytes else bytes(body))
+                whole = body if type(body) is bytes else bytes(body)
+                answered = await direct.answer(self.headers, whole, self)
                 if not isinstance(answered, tuple):
                     self._hand_over(answered, tasks)
                     return

@@ -8,16 +8,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from airlock.edge.asgi import App, Responder
 
-__all__ = ["REFUSALS", "Answering", "Direct", "FrontLimits", "FrontState", "Line", "Refused"]
+__all__ = ["REFUSALS", "Answering", "Direct", "FrontLimits", "FrontState", "Line", "Peer", "Refused"]
 
 Line = tuple[bytes, bytes]
-Answering = Callable[[list[Line], bytes], Coroutine[Any, Any, tuple[int, bytes] | Responder]]
+
+
+class Peer(Protocol):
+    """The other side of a request's connection."""
+
+    def peer(self) -> str:
+        """Return its address without a port, "" when it has none or is gone."""
+        ...
+
+
+Answering = Callable[[list[Line], bytes, Peer], Coroutine[Any, Any, tuple[int, bytes] | Responder]]
 
 _CROWDED_EVERY_S = 60.0
 
@@ -66,10 +76,10 @@ REFUSALS = {
 class Direct(msgspec.Struct, frozen=True):
     """A route that needs no ASGI: POSTs to exactly `target` whose declared body is at most `max_body_bytes`.
 
-    `answer` takes the header lines and the whole body, and gives a status and a JSON body, or what writes any other
-    answer. It never raises for anything a client does; it is cancelled when the client leaves. `also` is the header
-    line that an answer of some status carries. Every other request, to the same target too, goes to the ASGI
-    application.
+    `answer` takes the header lines, the whole body and whose they are, and gives a status and a JSON body, or what
+    writes any other answer. It never raises for anything a client does; it is cancelled when the client leaves.
+    `also` is the header line that an answer of some status carries. Every other request, to the same target too,
+    goes to the ASGI application.
     """
 
     target: bytes

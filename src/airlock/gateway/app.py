@@ -7,20 +7,21 @@ means is `methods`'.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 
 import msgspec
 
 from airlock.core.decision import Verdict
 from airlock.core.principal import Principal
 from airlock.core.redact import values
+from airlock.core.rules import Rule
 from airlock.core.text.cut import cut
 from airlock.core.wire import jsonrpc
 from airlock.core.wire.strict import StrictError
 from airlock.edge import recording
 from airlock.edge import trace as traces
 from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Responder, Scope, Send, read_body, respond
-from airlock.edge.frontlimits import Direct, Line
+from airlock.edge.frontlimits import Direct, Line, Peer
 from airlock.edge.headers import Headers, declared_length
 from airlock.edge.identity.resolve import CHALLENGE, Identity
 from airlock.edge.tasks import inside_task
@@ -30,9 +31,12 @@ from airlock.gateway.approve import PREFIX, ApprovePage
 from airlock.gateway.door import Door, era_of
 from airlock.gateway.eras import Era, Heard
 from airlock.gateway.gate import Answer, Gate
-from airlock.gateway.legacy.front import LegacyFront, Plain, Streaming
+from airlock.gateway.legacy.front import LegacyFront, Plain
+from airlock.gateway.limits import Limits, ScopePeer
+from airlock.gateway.metrics import PATH, Page, timed
 from airlock.gateway.modern.admission import REVISION, Refusal, Request, admit, oversized, unauthenticated
 from airlock.gateway.oauth import ResourceServer
+from airlock.gateway.responders import later, left, older
 from airlock.gateway.streams import Told
 
 __all__ = ["App", "Fronts"]
@@ -53,12 +57,15 @@ _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 class Fronts(msgspec.Struct, frozen=True):
     """What the endpoint serves beside the seed's own door: `door` checks before it, `legacy` is the older eras'.
 
-    `oauth` says what clients are told about tokens; with it nobody comes further without a good one.
+    `oauth` says what clients are told about tokens; with it nobody comes further without a good one. `limits`
+    refuses who sends too much, `page` shows numbers: without them nothing is limited and nothing is counted.
     """
 
     door: Door | None = None
     legacy: LegacyFront | None = None
     oauth: ResourceServer | None = None
+    limits: Limits | None = None
+    page: Page | None = None
 
 
 _SEED = Fronts()
@@ -73,6 +80,9 @@ class App:
         self._gate = gate
         self._identity = identity
         self._door, self._legacy, self._oauth = fronts.door, fronts.legacy, fronts.oauth
+        self._limits, self._numbers = fronts.limits, fronts.page
+        self._metrics = None if fronts.page is None else fronts.page.metrics
+        self._govern = methods.govern if self._metrics is None else timed(self._metrics, methods.govern)
         self._draining = asyncio.Event()
         self._page = ApprovePage(
             keys=gate.confirmations.keys,
@@ -104,19 +114,23 @@ class App:
             await self._page(scope, receive, send)
         elif self._oauth is not None and (told := self._oauth.metadata(scope["method"], path)) is not None:
             await respond(send, told[0], told[1], headers=told[2])
+        elif self._numbers is not None and path == PATH:
+            await self._numbers(scope, receive, send)
         else:
             await respond(send, 404, b"not found\n", _TEXT)
 
     def drain(self) -> None:
         """End what has no end of its own: the server stops."""
         self._draining.set()
+        if self._legacy is not None:
+            self._legacy.drain()
 
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         lines: list[Line] = scope["headers"]
         if scope["method"] != "POST":
             known = self._legacy is not None or self._oauth is not None
             if known and scope["method"] in {"GET", "DELETE"}:
-                await self._session(scope["method"], Headers(lines), receive, send)
+                await self._session(scope["method"], Headers(lines), ScopePeer(scope), receive, send)
             else:
                 await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
@@ -128,8 +142,8 @@ class App:
             raw = None
         except ClientGone:
             return
-        answering = asyncio.ensure_future(self.answer(lines, raw))
-        leaving = asyncio.ensure_future(_left(receive))
+        answering = asyncio.ensure_future(self.answer(lines, raw, ScopePeer(scope)))
+        leaving = asyncio.ensure_future(left(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
@@ -144,58 +158,68 @@ class App:
         else:
             await answered(receive, send)
 
-    async def answer(self, lines: list[Line], raw: bytes | None) -> tuple[int, bytes] | Responder:
-        """Answer one POST to `/mcp`, given its header lines and its body (None: over the limit). Never raises."""
+    async def answer(
+        self, lines: list[Line], raw: bytes | None, peer: Peer | None = None
+    ) -> tuple[int, bytes] | Responder:
+        """Answer one POST to `/mcp`, given its header lines, its body (None: over the limit) and who sent it.
+
+        Never raises.
+        """
         try:
-            answer = await self._answer(raw, Headers(lines))
+            answer = await self._answer(raw, Headers(lines), peer)
             if not isinstance(answer, Answer):
                 return answer
         except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
             entry = recording.entry(self._gate.ids.hex(16))
             answer = boundary.broke(self._gate, entry, None, None, error)
-        return answer.status, answer.body
+        return (answer.status, answer.body) if not answer.retry_after_s else later(answer)
 
-    async def _answer(self, raw: bytes | None, lines: Headers) -> Answer | Responder:
+    async def _answer(self, raw: bytes | None, lines: Headers, peer: Peer | None) -> Answer | Responder:
         """A2 to A12, then the method. `raw` is None for a body over the limit."""
         gate = self._gate
         if self._door is not None:
             foreign = self._door.refused(lines)
             if foreign is not None:
-                return self._refused(foreign, None, None)
+                return self._refused(foreign, None, None, peer)
         if raw is None:
-            return self._refused(oversized(self._max_request_bytes), None, None)
+            return self._refused(oversized(self._max_request_bytes), None, None, peer)
         # A2: who is asking; answered only at A12.
         started = gate.clock.now()
         found = self._identity.resolve(lines, started)
         principal = found if found is None or isinstance(found, Principal) else await found
         if self._oauth is not None:
-            barred = self._barred(self._oauth, lines, principal, started)
+            barred = self._barred(self._oauth, lines, principal, started, peer)
             if barred is not None:
                 return barred
         if self._legacy is not None and lines.first.get(b"mcp-protocol-version") != _MODERN:
-            other = await self._older(self._legacy, raw, lines, principal)
+            other = await self._older(self._legacy, raw, lines, principal, peer)
             if other is not None:
                 return other
         # A3-A11
         admitted = admit(raw, lines, gate.snapshot.methods)
         if type(admitted) is Refusal:
-            return self._refused(admitted, principal, None)
+            return self._refused(admitted, principal, None, peer)
         assert type(admitted) is Request
         trace = _trace(admitted, gate, started)
         # A12
         if principal is None:
             refusal = unauthenticated(admitted.id, admitted.method, admitted.name)
-            answer = self._refused(refusal, None, trace)
+            answer = self._refused(refusal, None, trace, peer)
             if gate.tracer is not None:
-                told = (Verdict.DENY, refusal.rule) if answer.status == 401 else boundary.BROKEN
+                rule = Rule.RATE_LIMITED if answer.retry_after_s else refusal.rule
+                told = (Verdict.DENY, rule) if answer.status in {401, 429} else boundary.BROKEN
                 tracing.note(gate, gate.tracer, admitted, trace, *told)
             return answer
+        if self._limits is not None:
+            over = self._limits.request(admitted, principal, trace)
+            if over is not None:
+                return over
         meta = admitted.meta
         if gate.snapshot.wide and (
             "progressToken" in meta or _LOG_LEVEL in meta or admitted.method == _LISTEN
         ):
             return self._streamed(admitted, principal, trace)
-        return await methods.govern(gate, admitted, principal, trace)
+        return await self._govern(gate, admitted, principal, trace)
 
     def _streamed(self, request: Request, principal: Principal, trace: Trace) -> Responder:
         """Answer a request whose client wants to hear what comes before the answer."""
@@ -210,12 +234,16 @@ class App:
         def work(heard: Heard) -> Awaitable[Answer]:
             params = {**request.params, "_meta": meta}
             asked = msgspec.structs.replace(request, params=params, meta=meta, heard=heard)
-            return self._until_drained(methods.govern(gate, asked, principal, trace), request, principal)
+            return self._until_drained(self._govern(gate, asked, principal, trace), request, principal)
 
-        return streams.streamed(work, told)
+        return self._counted(streams.streamed(work, told))
+
+    def _counted(self, responder: Responder) -> Responder:
+        """Count an event stream, where anything is counted."""
+        return responder if self._metrics is None else self._metrics.streaming(responder)
 
     async def _until_drained(
-        self, governed: Coroutine[None, None, Answer], request: Request, principal: Principal
+        self, governed: Awaitable[Answer], request: Request, principal: Principal
     ) -> Answer:
         """Wait for an answer; a subscription has none of its own and is ended in order when the server stops.
 
@@ -237,7 +265,12 @@ class App:
         return Answer(200, body.encode(jsonrpc.result(request.id, result)))
 
     async def _older(
-        self, legacy: LegacyFront, raw: bytes, lines: Headers, principal: Principal | None
+        self,
+        legacy: LegacyFront,
+        raw: bytes,
+        lines: Headers,
+        principal: Principal | None,
+        peer: Peer | None,
     ) -> Answer | Responder | None:
         """Answer a POST of an older era; None when it belongs to the modern ladder after all."""
         try:
@@ -248,11 +281,15 @@ class App:
             return None
         # SPEC: mcp.md 5, step 10: probing clients expect the 401 before anything else is judged.
         if principal is None:
-            return self._refused(_nobody(message), None, None)
+            return self._refused(_nobody(message), None, None, peer)
+        over = None if self._limits is None else self._limits.message(message, principal)
+        if over is not None:
+            return over
         await inside_task()
-        return _responder(await legacy.post(lines, raw, message, principal))
+        answered = await legacy.post(lines, raw, message, principal)
+        return older(answered) if isinstance(answered, Plain) else self._counted(older(answered))
 
-    async def _session(self, method: str, lines: Headers, receive: Receive, send: Send) -> None:
+    async def _session(self, method: str, lines: Headers, peer: Peer, receive: Receive, send: Send) -> None:
         """GET and DELETE: the stream and the end of a session of the older eras."""
         foreign = self._door.foreign(lines) if self._door is not None else None
         now = self._gate.clock.now()
@@ -260,7 +297,7 @@ class App:
         principal = found if found is None or isinstance(found, Principal) else await found
         if foreign is None and self._oauth is not None:
             # SPEC: mcp.md 16: whoever probes without a token gets its 401, not a 405.
-            barred = self._barred(self._oauth, lines, principal, now)
+            barred = self._barred(self._oauth, lines, principal, now, peer)
             if barred is not None:
                 await barred(receive, send)
                 return
@@ -269,16 +306,29 @@ class App:
             await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
         if foreign is not None or principal is None:
-            answer = self._refused(foreign or _nobody(None), None, None)
+            answer = self._refused(foreign or _nobody(None), None, None, peer)
+            if answer.retry_after_s:
+                await later(answer)(receive, send)
+                return
             await respond(
                 send, answer.status, answer.body, headers=[CHALLENGE] if answer.status == 401 else ()
             )
             return
+        over = None if self._limits is None else self._limits.session(principal)
+        if over is not None:
+            await later(over)(receive, send)
+            return
         answered = await (legacy.get if method == "GET" else legacy.delete)(lines, principal)
-        await _responder(answered, _left_s(principal, now))(receive, send)
+        responder = older(answered, _left_s(principal, now))
+        await (responder if isinstance(answered, Plain) else self._counted(responder))(receive, send)
 
     def _barred(
-        self, oauth: ResourceServer, lines: Headers, principal: Principal | None, now: float
+        self,
+        oauth: ResourceServer,
+        lines: Headers,
+        principal: Principal | None,
+        now: float,
+        peer: Peer | None,
     ) -> Responder | None:
         """Refuse a caller without a token that is good here, with what tells its client where to get one."""
         why = None if principal is not None else self._identity.why(lines, now)
@@ -286,12 +336,19 @@ class App:
         if found is None:
             return None
         refusal, challenge = found
-        answer = self._refused(refusal, principal, None)
+        answer = self._refused(refusal, principal, None, peer)
+        if answer.retry_after_s:
+            return later(answer)
         lines_of = (challenge,) if answer.status == refusal.status else ()
-        return _responder(Plain(answer.status, answer.body, lines_of))
+        return older(Plain(answer.status, answer.body, lines_of))
 
-    def _refused(self, refusal: Refusal, principal: Principal | None, trace: Trace | None) -> Answer:
+    def _refused(
+        self, refusal: Refusal, principal: Principal | None, trace: Trace | None, peer: Peer | None
+    ) -> Answer:
         """Record a refused request, without its arguments, and answer its JSON-RPC error."""
+        over = None if self._limits is None else self._limits.refusal(refusal, principal, peer)
+        if over is not None:
+            return over
         # SECURITY: names are cut and arguments left out, or whoever reaches the port fills the log (T36).
         entry = recording.entry(
             self._gate.ids.hex(16),
@@ -334,43 +391,6 @@ class App:
                 self._ping = None
             return False
         return not ping.cancelled() and ping.exception() is None
-
-
-def _responder(answered: Plain | Streaming, left_s: float | None = None) -> Responder:
-    """Return what writes an answer of the older eras. A stream ends after `left_s` seconds, None: by itself."""
-    if isinstance(answered, Plain):
-        plain = answered
-
-        async def whole(_receive: Receive, send: Send) -> None:
-            await respond(send, plain.status, plain.body, plain.content_type, plain.headers)
-
-        return whole
-    streaming = answered
-
-    async def stream(receive: Receive, send: Send) -> None:
-        headers = [*streams.HEADERS, *streaming.headers]
-        await send({"type": "http.response.start", "status": streaming.status, "headers": headers})
-
-        async def write(chunk: bytes) -> None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-        running = asyncio.ensure_future(streaming.run(write))
-        leaving = asyncio.ensure_future(_left(receive))
-        try:
-            await asyncio.wait({running, leaving}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            running.cancel()
-            await asyncio.wait({running, leaving})
-        await send({"type": "http.response.body", "body": b""})
-
-    return stream
-
-
-async def _left(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _left_s(principal: Principal, now: float) -> float | None:

@@ -48,6 +48,7 @@ __all__ = [
     "continued",
     "judged",
     "put",
+    "told",
 ]
 
 # SECURITY: the ticket travels in every answer and comes back in a request: a server does not say how large it is.
@@ -69,6 +70,8 @@ _WARNING: Final = "(careful: this asks for what looks like a secret) "
 _MORE: Final = "..."
 _MOVED_ON: Final = "the policy has changed since the server asked; start again without requestState"
 
+_ACTIONS = ("accept", "decline", "cancel")
+_OTHER = "other"
 _BINARY = frozenset({"data", "blob"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD = re.compile(r"[\W_]+")
@@ -176,6 +179,21 @@ def answering(request: Request, outstanding: Outstanding) -> Request:
     return msgspec.structs.replace(request, params=params)
 
 
+def told(standing: Standing, outstanding: Outstanding, params: dict[str, object]) -> dict[str, object]:
+    """Return what the records of a call that answers a server say: with which yes it goes on, and how it answers."""
+    said: dict[str, object] = {}
+    if standing.state is State.CONTINUES:
+        said["continues"] = standing.claims.k
+    given = params.get("inputResponses")
+    if isinstance(given, dict):
+        answers = [given[key] for key in outstanding.keys if key in given]
+        actions = [answer.get("action") if isinstance(answer, dict) else None for answer in answers]
+        words = {action if action in _ACTIONS else _OTHER for action in actions}
+        if words:
+            said["answers"] = sorted(words)
+    return said
+
+
 def put(
     gate: Gate,
     snapshot: Snapshot,
@@ -184,7 +202,6 @@ def put(
     principal: Principal,
     standing: Standing | None,
     decision: Allow | Confirm,
-    dry_run: bool | None,
     result: dict[str, object],
 ) -> Put | str:
     """Make the client's question of a server's `result`, or say in one line why it may not be asked."""
@@ -206,7 +223,7 @@ def put(
     own = meta.strip_holder(result)
     own[meta.VERDICT] = Verdict.CONFIRM if isinstance(decision, Confirm) else Verdict.ALLOW
     own[meta.RULE_ID] = decision.rule
-    own[meta.DRY_RUN] = dry_run
+    own[meta.DRY_RUN] = decision.dry_run if isinstance(decision, Allow) else True
     detail: dict[str, object] = {"asks": questions.kinds(result)}
     if standing is not None and standing.state is State.ACCEPTED and stage is Stage.UPSTREAM:
         detail["key"] = claims.k

@@ -76,15 +76,13 @@ async def check(
     if refused is not None:
         return refused
     # SECURITY: where a server asks, an answer under our key is no yes and no no: it is not even looked at.
-    match ticket.stage(claims):
-        case ticket.Stage.DRYRUN:
-            return Standing(claims, State.DRYRUN)
-        case ticket.Stage.UPSTREAM:
-            # SPEC: mcp.md 10 (3): it goes on with what a burned yes began, and the store has to know that yes.
-            burned, _ = await store.standing(claims.k, now)
-            return Standing(claims, State.CONTINUES) if burned else Rule.MRTR_MISMATCH
-        case ticket.Stage.CONFIRM:
-            pass
+    stage = ticket.stage(claims)
+    if stage is ticket.Stage.DRYRUN:
+        return Standing(claims, State.DRYRUN)
+    if stage is ticket.Stage.UPSTREAM:
+        # SPEC: mcp.md 10 (3): it goes on with what a burned yes began, and the store has to know that yes.
+        burned, _ = await store.standing(claims.k, now)
+        return Standing(claims, State.CONTINUES) if burned else Rule.MRTR_MISMATCH
     # 5-7: the answer, and how strict we are about it.
     answer = ticket.read_answer(params.get("inputResponses"))
     strict = ticket.strict_mode(claims.m, settings.mode)

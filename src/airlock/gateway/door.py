@@ -39,7 +39,7 @@ def loopback_hosts(port: int) -> frozenset[bytes]:
 class Door(msgspec.Struct, frozen=True):
     """What is let in. `hosts` and `origins` are exact values in lower case, None: whatever comes.
 
-    `kinds`: refuse a body that is not JSON (415) and a client that does not take both answers (406).
+    `kinds`: refuse a body that is not JSON (415) and a modern client that does not take both answers (406).
     """
 
     hosts: frozenset[bytes] | None = None
@@ -58,7 +58,9 @@ class Door(msgspec.Struct, frozen=True):
         if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
             return _refusal(415, "the body must be application/json")
         accept = first.get(b"accept", b"")
-        if accept not in _BOTH and not _takes_both(lines):
+        # Clients of the older era may take JSON alone; their front looks at it.
+        modern = first.get(b"mcp-protocol-version") == _MODERN
+        if modern and accept not in _BOTH and not _takes_both(lines):
             return _refusal(406, "Accept must allow application/json and text/event-stream")
         return None
 

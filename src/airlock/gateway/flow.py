@@ -74,8 +74,8 @@ class _Call:
     """One call on its way through the steps."""
 
     __slots__ = (
-        "action", "charged_at", "entry", "gate", "mirror", "opened", "outstanding", "principal", "request", "snapshot",
-        "spent", "standing", "suspicious", "told", "trace",
+        "action", "charged_at", "entry", "gate", "mirror", "opened", "outstanding", "principal", "request",
+        "snapshot", "spent", "standing", "suspicious", "told", "trace",
     )  # fmt: skip
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
@@ -90,10 +90,8 @@ class _Call:
         self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, target)
         self.mirror: str | None = None
         self.standing: Standing | None = None
-        self.outstanding: composing.Outstanding | None = (
-            None  # what a server waits for that this call answers
-        )
-        self.told = _NOTHING_TOLD  # what both records of a call that goes on say
+        self.outstanding: composing.Outstanding | None = None  # what a server asked that this call answers
+        self.told = _NOTHING_TOLD  # what both records of a call that answers it say
         self.opened: Open | None = None
         self.charged_at = 0.0
         self.spent = False  # a yes was burned for this call
@@ -153,6 +151,8 @@ async def _decided(call: _Call) -> Answer:
         decision = composing.judged(
             gate, call.snapshot.policy, call.standing, call.outstanding, call.action, decision
         )
+        call.told = composing.told(call.standing, call.outstanding, call.request.params)
+        call.entry.detail_json = values.detail_json(call.told or None)
     # 6
     if isinstance(decision, Deny):
         return call.deny(decision)
@@ -209,8 +209,6 @@ async def _continued(
     granted = await composing.continued(call.gate, standing, outstanding, call.action, decision)
     if isinstance(granted, Deny):
         return call.deny(granted)
-    call.told = {"continues": standing.claims.k}
-    call.entry.detail_json = values.detail_json(call.told)
     return await _forwarded(call, *granted)
 
 
@@ -226,6 +224,8 @@ async def _once(call: _Call, decision: Confirm, prompts: Prompts) -> Answer:
     known = await prompts.find(call.action, call.principal.name)
     if known is not None:
         key, shown = known
+        if call.outstanding is not None:
+            call.gate.upstream.abandon(call.outstanding.state)
         call.entry.detail_json = values.detail_json({"collapsed": key})
         call.gate.recorder.refusal(call.entry)
         return Answer(200, body.with_result(call.request.id, shown))
@@ -330,7 +330,7 @@ async def _answered(
         return Answer(answer.status, body.encode(answer.message))
     # 13
     if result.get("resultType") == "input_required":
-        questioned = _questioned(call, decision, grant, result, answer.status, gated=gated)
+        questioned = _questioned(call, decision, result, answer.status, gated=gated)
         if questioned is not None:
             return questioned
     # 14
@@ -353,21 +353,15 @@ async def _answered(
 
 
 def _questioned(
-    call: _Call,
-    decision: Allow | Confirm,
-    grant: Grant,
-    result: dict[str, object],
-    status: int,
-    *,
-    gated: bool,
+    call: _Call, decision: Allow | Confirm, result: dict[str, object], status: int, *, gated: bool
 ) -> Answer | None:
     """Step 13: a question of the server. None where it goes back to the client as any other result does."""
     gate, snapshot = call.gate, call.snapshot
     reason = None
     if gated and composing.composes(snapshot.policy, call.action.name):
         put = composing.put(
-            gate, snapshot, call.request, call.action, call.principal, call.standing, decision, grant.dry_run, result
-        )  # fmt: skip
+            gate, snapshot, call.request, call.action, call.principal, call.standing, decision, result
+        )
         if isinstance(put, composing.Put):
             call.suspicious = put.suspicious
             _closed(call, status, put.detail)

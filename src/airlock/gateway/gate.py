@@ -57,8 +57,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Gate(msgspec.Struct):
     """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it; empty: ask `upstream`.
 
-    `approvers` is None without a webhook, `tracer` when no spans leave, `prompts` when each call is asked about anew
-    and nobody counts. `changes` tells subscribers of a reload.
+    `approvers` is None without a webhook, `tracer` when no spans leave, `prompts` when every call is asked about
+    anew and nobody counts. `changes` tells subscribers of a reload.
     """
 
     snapshot: Snapshot

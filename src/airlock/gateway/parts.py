@@ -177,6 +177,7 @@ class Audit:
             self._dsn = pg.Dsn.parse(text, "AIRLOCK_AUDIT_DSN", env)
         self._offer: Callable[[bytes], None] | None = None
         self._close_table: Callable[[], None] | None = None
+        self._waiting: Callable[[], int] = lambda: 0
         path = flags.audit if worker == 0 else f"{flags.audit}.w{worker}"
         self._file = jsonl.open(
             path,
@@ -191,6 +192,11 @@ class Audit:
         """Where records are written."""
         return self._file
 
+    @property
+    def waiting(self) -> int:
+        """How many records the table does not have yet."""
+        return self._waiting()
+
     def attach(self) -> None:
         """Start mirroring, in the process that writes."""
         if self._dsn is not None:
@@ -198,6 +204,7 @@ class Audit:
 
             mirror = PostgresMirror(self._dsn, self._log.warning)
             self._offer, self._close_table = mirror.offer, mirror.close
+            self._waiting = lambda: mirror.waiting
 
     def close(self) -> None:
         """Close the file, then give the table its time. Blocks for at most 15 s; a second call does nothing."""

@@ -21,7 +21,16 @@ from airlock.core.limits import Buckets, Rate
 from airlock.core.ports import Clock, Store
 from airlock.gateway import body, meta
 
-__all__ = ["FRESH_S", "MOST_BYTES", "MOST_EACH", "MOST_IN_ALL_BYTES", "MOST_OPEN", "WAIT_S", "Place", "Prompts"]
+__all__ = [
+    "FRESH_S",
+    "MOST_BYTES",
+    "MOST_EACH",
+    "MOST_IN_ALL_BYTES",
+    "MOST_OPEN",
+    "WAIT_S",
+    "Place",
+    "Prompts",
+]
 
 # LIMIT: of tickets that are known to be open. What is issued beyond it is good all the same, and asked anew.
 MOST_OPEN: Final = 10_000

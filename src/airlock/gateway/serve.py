@@ -23,7 +23,6 @@ from airlock.edge import httpd, workers
 from airlock.edge.clock import SystemClock
 from airlock.edge.ids import SystemIds
 from airlock.edge.log import Log
-from airlock.edge.recording import Recorder
 from airlock.edge.settings import Environment
 from airlock.edge.trace import Trace
 from airlock.gateway import backs, methods, oauth, parts, settings
@@ -33,6 +32,7 @@ from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Answer, Gate, Snapshot
 from airlock.gateway.legacy.front import LegacyFront, LegacySettings
+from airlock.gateway.metrics import Metrics, timed
 from airlock.gateway.modern.admission import Request
 from airlock.gateway.outofband import Approvers, open_notifier
 from airlock.gateway.parts import Audit
@@ -44,6 +44,7 @@ from airlock.gateway.upstream.negotiate import Negotiated
 from airlock.gateway.upstream.port import Upstream
 from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
+from airlock.gateway.watching import Watching, recorder
 
 __all__ = ["STRICT_STATUS", "serve"]
 
@@ -107,6 +108,7 @@ class _Start:
         self.oauth = oauth.resource_server(env)
         settings.door(flags, env, defaults, 0)
         settings.check_workers(flags, env, defaults)
+        self.watching = Watching(flags, env, defaults)
 
     def run(self) -> int:
         """Open the audit files, check the rest, listen, and serve."""
@@ -125,7 +127,7 @@ class _Start:
             parts.identity(env, log, local_key, self.specs)
             socks = _listen(flags.host, flags.port, flags.workers)
             if flags.workers == 1:
-                return self._worker(audits[0], socks[0], dsn, approvals, keys)
+                return self._worker(audits[0], socks[0], dsn, approvals, keys, 0)
             # INVARIANT: where a chain goes on is known to who wrote last, not here: each worker opens its own file.
             opened.close()
 
@@ -137,7 +139,7 @@ class _Start:
                 sock = socks.pop(number)
                 unlisten()  # a socket of others must not outlive their end
                 audit = Audit(flags, env, log, number)
-                return self._worker(audit, sock, dsn, approvals, keys)
+                return self._worker(audit, sock, dsn, approvals, keys, number)
 
             where = _address(socks[0])
             log.line(f"listening on {where} ({self._described()}, {flags.workers} workers)")
@@ -158,7 +160,13 @@ class _Start:
         return f"environment {self.policy.environment}, {len(self.policy.tools)} tools"
 
     def _worker(
-        self, audit: Audit, sock: socket.socket, dsn: str, approvals: ApprovalSettings, keys: Keys
+        self,
+        audit: Audit,
+        sock: socket.socket,
+        dsn: str,
+        approvals: ApprovalSettings,
+        keys: Keys,
+        number: int,
     ) -> int:
         """Build everything around an open audit file and a listening socket, and run."""
         flags, env, log = self.flags, self.env, self.log
@@ -168,10 +176,11 @@ class _Start:
         notifier = open_notifier(approvals, log.warning)
         approvers = None if notifier is None else Approvers(keys, store, notifier, approvals.public_url, log)
         upstream = self._upstream(clock)
+        metrics = self.watching.metrics()
         gate = Gate(
             snapshot=Snapshot.of(self.policy, self.pins, wide=self.wide),
             store=store,
-            recorder=Recorder(audit.sink, clock, log.line),
+            recorder=recorder(metrics, audit.sink, clock, log.line),
             upstream=upstream,
             catalog=Catalog(upstream, clock, ids),
             confirmations=Settings(keys, approvals.mode, approvals.webhook is not None),
@@ -181,11 +190,25 @@ class _Start:
             target=backs.target_of(self.specs[0]) if flags.upstreams is None else "",
             approvers=approvers,
             tracer=self.tracer,
+            prompts=self.watching.prompts(store, clock),
         )
-        legacy = self._legacy(gate) if self.wide else None
-        door = settings.door(flags, env, self.defaults, sock.getsockname()[1])
+        legacy = self._legacy(gate, metrics) if self.wide else None
+        port = sock.getsockname()[1]
+        door = settings.door(flags, env, self.defaults, port)
+        limits = self.watching.limits(gate, metrics)
+        page = self.watching.page(
+            gate,
+            metrics,
+            limits,
+            port=port,
+            worker=number,
+            queued=lambda: audit.waiting,
+            sessions=lambda: 0 if legacy is None else legacy.counts.sessions,
+        )
         identity = parts.identity(env, log, parts.local_key(flags, env, self.defaults), self.specs)
-        app = App(gate, identity, self.limits.max_request_bytes, Fronts(door, legacy, self.oauth))
+        app = App(
+            gate, identity, self.limits.max_request_bytes, Fronts(door, legacy, self.oauth, limits, page)
+        )
         reloader = Reloader(gate, flags, env, self.specs)
 
         def ready() -> None:
@@ -204,6 +227,8 @@ class _Start:
             if approvers is not None:
                 await approvers.close()
             await store.close()
+            if limits is not None:
+                limits.close()
             await asyncio.to_thread(audit.close)
             if self.tracer is not None:
                 await asyncio.to_thread(self.tracer.close)
@@ -230,11 +255,12 @@ class _Start:
             return backs.seeds_own(only, only.at)
         return backs.open_one(only, self.env.all(), clock, self.log.line)
 
-    def _legacy(self, gate: Gate) -> LegacyFront:
+    def _legacy(self, gate: Gate, metrics: Metrics | None) -> LegacyFront:
         """The front of older clients, whose requests take the same governed way."""
+        inside = methods.govern if metrics is None else timed(metrics, methods.govern)
 
         async def govern(request: Request, principal: Principal, trace: Trace) -> Answer:
-            return await methods.govern(gate, request, principal, trace)
+            return await inside(gate, request, principal, trace)
 
         return LegacyFront(govern, govern, gate, LegacySettings(hold_s=self.hold_s))
 

@@ -6,10 +6,12 @@ Knows names, ranges and defaults; opens nothing. SPEC: gateway.md 1.3, 15.1, 15.
 from __future__ import annotations
 
 import os
+from enum import Enum
 
 import msgspec
 
 from airlock.core.errors import ConfigError
+from airlock.core.limits import Rate, parse
 from airlock.core.secret import Secret
 from airlock.edge.settings import Environment
 from airlock.gateway.door import Door, is_loopback, loopback_hosts
@@ -20,9 +22,14 @@ __all__ = [
     "Defaults",
     "Flags",
     "Limits",
+    "Metering",
+    "Rates",
     "check_workers",
+    "collapses",
     "door",
     "hold_seconds",
+    "metering",
+    "rates",
     "upstream_auth",
 ]
 
@@ -77,6 +84,12 @@ DIFFERENCES: tuple[tuple[str, str, str], ...] = (
     ),
     ("AIRLOCK_ALLOWED_HOSTS", "none: any `Host`", "on loopback: the names of this machine"),
     ("AIRLOCK_ALLOWED_ORIGINS", "none: any `Origin`", "no page of another site"),
+    ("AIRLOCK_RATE_PRINCIPAL", "`0`: no limit", "`600/60`"),
+    ("AIRLOCK_RATE_TOOL", "`0`: no limit", "`300/60`"),
+    ("AIRLOCK_RATE_ADDRESS", "`0`: no limit", "`60/60`"),
+    ("AIRLOCK_RATE_PROMPTS", "`0`: no limit", "`20/60`"),
+    ("AIRLOCK_COLLAPSE", "`0`: every call asks anew", "`1`"),
+    ("AIRLOCK_METRICS", "`0`: `/metrics` is 404", "on loopback: `/metrics` for the names of this machine"),
 )
 """Setting, its default in `mcp-airlock`, its default in `airlock gateway serve`. The reference shows this table."""
 
@@ -133,6 +146,65 @@ HOLD_S = 45
 def hold_seconds(env: Environment) -> int:
     """How long such a call is held. Raises ConfigError."""
     return env.positive("AIRLOCK_HOLD_S", HOLD_S, 3600)
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """How often: requests of a principal, its calls of one tool, what comes from an address without a principal,
+    and questions to people for one principal. None: as often as it likes.
+    """
+
+    principal: Rate | None = None
+    tool: Rate | None = None
+    address: Rate | None = None
+    prompts: Rate | None = None
+
+
+_GENEROUS = {
+    "AIRLOCK_RATE_PRINCIPAL": "600/60",
+    "AIRLOCK_RATE_TOOL": "300/60",
+    "AIRLOCK_RATE_ADDRESS": "60/60",
+    "AIRLOCK_RATE_PROMPTS": "20/60",
+}
+
+
+def rates(env: Environment, defaults: Defaults) -> Rates:
+    """Read the limits on requests and questions. Raises ConfigError."""
+    found: list[Rate | None] = []
+    for name, usual in _GENEROUS.items():
+        try:
+            found.append(parse(env.text(name) or (usual if defaults.durable else "0")))
+        except ValueError:
+            form = "0 or <count>/<seconds>[:burst], whole numbers from 1, such as 600/60"
+            raise ConfigError("", f"{name} must be {form}") from None
+    return Rates(*found)
+
+
+def collapses(env: Environment, defaults: Defaults) -> bool:
+    """Whether identical calls that wait for a person share one question. Raises ConfigError."""
+    return _switch(env, "AIRLOCK_COLLAPSE", usual=defaults.durable)
+
+
+class Metering(Enum):
+    """To whom `/metrics` answers: nobody, whoever names this machine as the host, or whoever reaches the port."""
+
+    OFF = "off"
+    LOCAL = "local"
+    OPEN = "open"
+
+
+def metering(flags: Flags, env: Environment, defaults: Defaults) -> Metering:
+    """Read who may see the numbers; they need no credential. Raises ConfigError."""
+    if env.text("AIRLOCK_METRICS") is not None:
+        return Metering.OPEN if _switch(env, "AIRLOCK_METRICS", usual=False) else Metering.OFF
+    # SECURITY: what is called how often is nobody else's business: beyond this machine only when told to.
+    return Metering.LOCAL if defaults.durable and is_loopback(flags.host) else Metering.OFF
+
+
+def _switch(env: Environment, name: str, *, usual: bool) -> bool:
+    text = env.text(name)
+    if text not in {None, "0", "1"}:
+        raise ConfigError("", f"{name} must be 0 or 1")
+    return usual if text is None else text == "1"
 
 
 def door(flags: Flags, env: Environment, defaults: Defaults, port: int) -> Door | None:

@@ -166,6 +166,36 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "Values of `Origin` that are served, separated by commas, such as `https://inspector.example`. Any other, of "
         "a page that a browser shows, is answered with 403.",
     ),
+    (
+        "AIRLOCK_RATE_PRINCIPAL",
+        BY_PROGRAM,
+        "How many requests one principal may send: `<count>/<seconds>`, and `:burst` when not that many may come "
+        "at once. `0` is no limit. Over it a call is refused (`rate.limited`), anything else gets 429.",
+    ),
+    ("AIRLOCK_RATE_TOOL", BY_PROGRAM, "The same for the calls of one principal to one tool."),
+    (
+        "AIRLOCK_RATE_ADDRESS",
+        BY_PROGRAM,
+        "The same for requests without a principal from one address (of IPv6: one network of 64 bits); more get "
+        "429. Behind a proxy the address is the proxy's.",
+    ),
+    (
+        "AIRLOCK_RATE_PROMPTS",
+        BY_PROGRAM,
+        "The same for questions to people that one principal's calls lead to. Over it a call is refused "
+        "(`prompt.limited`).",
+    ),
+    (
+        "AIRLOCK_COLLAPSE",
+        BY_PROGRAM,
+        "`1` answers a call whose question is still open for an identical one with that same question: nobody is "
+        "asked anew. `0` asks for every call.",
+    ),
+    (
+        "AIRLOCK_METRICS",
+        BY_PROGRAM,
+        "`1` shows `/metrics`, without a token, to whoever reaches the port; `0` to nobody.",
+    ),
     ("AIRLOCK_PINS", "none", "Stands in for `--pins`."),
     ("AIRLOCK_OTEL_FILE", "none", "Stands in for `--otel-file`."),
     (

@@ -149,7 +149,7 @@ async def test_a_client_that_is_gone_gets_nothing_and_a_full_pipe_is_waited_for(
 async def test_a_call_whose_task_is_cancelled_before_its_first_step_is_told() -> None:
     told: list[type[BaseException]] = []
 
-    async def answer(lines: Any, body: bytes) -> tuple[int, bytes]:
+    async def answer(lines: Any, body: bytes, peer: Any) -> tuple[int, bytes]:
         try:
             await asyncio.get_running_loop().create_future()
         except BaseException as error:

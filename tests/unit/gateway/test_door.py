@@ -97,8 +97,10 @@ def test_a_body_that_is_not_json_is_refused(kind: bytes, expected: int | None) -
         ([], 406),
     ],
 )
-def test_a_client_must_take_both_kinds_of_answers(accepts: list[bytes], expected: int | None) -> None:
-    assert status(LOCAL, HERE, JSON, *((b"accept", value) for value in accepts)) == expected
+def test_a_modern_client_must_take_both_kinds_of_answers(accepts: list[bytes], expected: int | None) -> None:
+    lines = [(b"accept", value) for value in accepts]
+    assert status(LOCAL, HERE, JSON, (b"mcp-protocol-version", b"2026-07-28"), *lines) == expected
+    assert status(LOCAL, HERE, JSON, *lines) is None
 
 
 def test_a_door_that_was_not_asked_to_looks_at_nothing() -> None:

@@ -72,11 +72,17 @@ _USERINFO = re.compile(
     r"[A-Za-z0-9._~%!$&*+,;=-]{0,256}+:([^\s/?#\"'<>\\`|(){}\[\]^]{1,256})@(?!sha(?:256|512):)[A-Za-z0-9\[%_$-]"
 )
 
+_BLANKS = r"(?:\s|\\+[nrt])*"  # in a JSON text an escape may be escaped once more
+_ANY_NAME = rf"(?:{'|'.join(_NAMES[:-1])}|(?:{'|'.join(_KEYS)})[_ -]*key)s?(?:[_-]?(?:base|[0-9]+))?"
+_ANY_PASSWORD = r"(?:password|passwd|pwd)s?(?:[_-]?(?:base|[0-9]+))?=[^\s;]"
 HINT: Final = (
-    rf"(?i:(?:{'|'.join(_NAMES[:-1])}|(?:{'|'.join(_KEYS)})[_ -]*key){_ENDING.replace('{0,8}', '*')}{_BLANK}*"
-    rf"(?:[:=>,&\[-]|:? ?(?:str|bytes|char)|{_QUOTE}*value)"
-    rf"|--[a-z0-9-]*(?:{'|'.join(_NAMES)})s?(?:[_-]?(?:base|[0-9]+))? "
-    rf"|auth(?:orization)?{_QUOTE}*\]?{_BLANK}*[:=,]|(?:bearer|basic)[ \t]+{_T68}{{8}})"
+    # What looks made by chance has a digit, or is long.
+    rf"(?i:{_ANY_NAME}{_QUOTE}*\]?{_BLANKS}(?::? ? ?{_TYPE} ? ?)?(?:[:=>]|,?(?:{_BLANKS}|-)*{_QUOTE}*value{_QUOTE}*\s*[:=])"
+    rf"[:=>]*{_BLANKS}{_QUOTE}*(?:[^\s\"'`]*[0-9]|[^\s\"'`]{{20}})"
+    rf"|--[a-z0-9-]*{_ANY_NAME} {_QUOTE}*(?:[^\s\"'`]*[0-9]|[^\s\"'`]{{20}})"
+    rf"|[ ;&](?:--)?{_ANY_PASSWORD}|{_ANY_PASSWORD}[^\s;&]*[ ;&]+(?:--)?(?:initial )?(?:{'|'.join(_FIELDS)}) ?="
+    rf"|auth(?:orization)?{_QUOTE}*\]?{_BLANKS}[:=,]{_BLANKS}{_QUOTE}*(?:[a-z][a-z0-9_-]* +)?{_T68}{{8}}"
+    rf"|bearer[ \t]+{_T68}{{{_SHORTEST_BEARER}}}|basic[ \t]+{_T68}{{8}})"
     r"|:(?:\\*/){2}[^\s/?#\"'<>]*:[^\s/?#\"'<>]+@"
 )
 """An RE2 expression that finds something in every text in which `find` does, and in its JSON."""
@@ -85,7 +91,11 @@ HINT: Final = (
 def find(text: str) -> Iterator[Span]:
     """Yield the credentials in `text`, place by place; they may overlap. Takes linear time."""
     # Lower case in ASCII only keeps every place where it is.
-    low = text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+    low = (
+        text.lower()
+        if text.isascii()
+        else text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+    )
     for slashes in ("://", r":\/\/"):
         yield from _urls(text, low, slashes)
     yield from _headers(text, low)
@@ -163,7 +173,11 @@ def _named(text: str, low: str, name: str) -> Iterator[Span]:
 
 def _says_secret(low: str, at: int, name: str) -> bool:
     before = low[max(0, at - 16) : at].rstrip("_- ")
-    return before.endswith(_KEYS) if name == "key" else not before.endswith(_HARMLESS)
+    if name == "key":
+        return before.endswith(_KEYS)
+    # A part of a longer address: `arn:aws:secretsmanager:eu-west-1:1:secret:Name`.
+    inside = before.endswith((":", "/")) and low.startswith(":", at + len(name))
+    return not inside and not before.endswith(_HARMLESS)
 
 
 def _is_code(text: str, end: int) -> bool:

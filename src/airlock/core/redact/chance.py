@@ -14,6 +14,7 @@ SHORTEST = 8
 """Characters of the shortest value that can look made by chance."""
 
 _FEW = 6  # different characters
+_LONG, _LONGER = 16, 32
 
 _STAND_IN = re.compile(
     r"\$\{?[a-z_][\w.]*\}?|\$[({].*|%\(?\w+\)?[sd%]?|<.*>?|\{.*\}?|\[.*\]?|[*x.#•_-]+|[@*&!][a-z_]\w*"
@@ -27,8 +28,8 @@ _REFERENCE = re.compile(
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-f]{32,}", re.IGNORECASE)
 
-_WORD = r"(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}|[A-Z](?=\d))\d{0,6}"
-_SLUG = re.compile(rf"(?:{_WORD}|\d+|[A-Za-z])(?:[-_./:+]*(?:{_WORD}|\d+))*[-_./:+=]*")
+_WORD = r"(?:[A-Z]?[a-z]{2,}+|[A-Z]{2,}+|[A-Z][a-z]?(?=\d{3})|[A-Z](?=\d))\d{0,6}+"
+_SLUG = re.compile(rf"(?:{_WORD}|\d++|[A-Za-z])(?:[-_./:+]*+(?:{_WORD}|\d++))*+[-_./:+=]*+")
 _PATH_OF_NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+")
 _LONG_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
 _PIECE = re.compile(r"[A-Za-z0-9]+")
@@ -63,18 +64,19 @@ def by_chance(value: str, *, quoted: bool) -> bool:
     digits = _DIGITS.findall(value)
     if digits and (lower or upper) and (_QUOTED_SIGN if quoted else _SIGN).search(value):
         return True
-    if _SLUG.fullmatch(value):
-        return False
     if lower and upper:
-        return _mixed(value, len(digits))
-    return any(len(piece) >= 16 and len(_DIGITS.findall(piece)) > 1 for piece in _PIECE.findall(value))
+        return _SLUG.fullmatch(value) is None and _mixed(value, len(digits))
+    return any(
+        len(piece) >= _LONGER or (len(piece) >= _LONG and len(_DIGITS.findall(piece)) > 1)
+        for piece in _PIECE.findall(value)
+    )
 
 
 def _mixed(value: str, digit_groups: int) -> bool:
     """Judge letters of both cases: words in CamelCase are none of chance."""
     plain = sum(map(len, _PIECE.findall(value)))
     in_words = sum(map(len, _LONG_WORD.findall(value)))
-    wordy = in_words * 10 >= plain * 6
+    wordy = in_words * 10 >= plain * 8
     if digit_groups:
         return not wordy or digit_groups > 2
     capitals = len(_UPPER.findall(value))

@@ -35,7 +35,7 @@ KINDS: Final = (*forms.KINDS, *assigned.KINDS)
 
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
-_QUICK: Final = f"[{SUSPECT}]|{forms.HINT}|{assigned.HINT}"
+_SECRETS: Final = f"{forms.HINT}|{assigned.HINT}"
 _ESCAPED: Final = r"\\(?:u00[01][0-9A-Fa-f]|u007[Ff]|[bf])"
 _MAX_MEMORY = 64 << 20
 
@@ -55,6 +55,8 @@ def redact(text: str, allow: Container[str] = (), *, name: str = "") -> Redacted
     # A name counts as if it stood in front of the text.
     before = f'{name}="' if name else ""
     whole = before + text if before else text
+    if _secrets is not None and _secrets.search(whole.encode("utf-8", "surrogatepass")) is None:
+        return Redacted(text)
     parts: list[str] = []
     counts: dict[str, int] = {}
     done = len(before)
@@ -103,5 +105,6 @@ def _compiled(pattern: str) -> re2._Regexp | None:
     return re2.compile(pattern, options)
 
 
-_quick = _compiled(_QUICK)
-_quick_json = _compiled(f"{_QUICK}|{_ESCAPED}")
+_secrets = _compiled(_SECRETS)
+_quick = _compiled(f"[{SUSPECT}]|{_SECRETS}")
+_quick_json = _compiled(f"[{SUSPECT}]|{_SECRETS}|{_ESCAPED}")

@@ -83,6 +83,11 @@ class PostgresMirror:
         self._worker = threading.Thread(target=self._work, name="airlock-audit-table", daemon=True)
         self._worker.start()
 
+    @property
+    def waiting(self) -> int:
+        """How many lines are not in the table yet."""
+        return len(self._backlog)
+
     def offer(self, line: bytes) -> None:
         """Queue one sealed line, whether or not the file took it. Never waits, never raises.
 

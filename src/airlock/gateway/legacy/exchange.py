@@ -20,7 +20,7 @@ from airlock.core.wire import strict
 from airlock.edge import trace as traces
 from airlock.edge.headers import Headers
 from airlock.edge.trace import Trace
-from airlock.gateway import meta
+from airlock.gateway import composing, meta
 from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.legacy import admission, downward, hold, pushes, upward
 from airlock.gateway.legacy.calls import Call, Pushed
@@ -267,9 +267,8 @@ class Exchange:
 
     def _abandon(self, result: dict[str, object]) -> None:
         """Tell the server's side that nobody will come back with its state."""
-        state = result.get("requestState")
-        if state is not None and not ticket.is_ours(state):
-            self._inside.gate.upstream.abandon(state)
+        if "requestState" in result:
+            composing.abandon(self._inside.gate, result["requestState"])
 
     def _attachable(self) -> hold.Place | None:
         """Return what this call's open confirmation is kept under; None when the call can have none.

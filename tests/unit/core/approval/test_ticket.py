@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import base64
 import copy
 import hashlib
+import hmac
 import json
 import pickle
 from typing import Any
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from airlock.core.approval import ticket
-from airlock.core.approval.ticket import Answer, Claims, Keys, Mode, Refused
+from airlock.core.approval.ticket import Answer, Claims, Keys, Mode, Refused, Stage
 from airlock.core.rules import Rule
 from tests.vectors import make_tickets
 
@@ -82,6 +84,13 @@ def test_the_two_keys_differ():
     assert KEYS.sign("al1", b"part") != KEYS.sign("al2", b"part")
 
 
+def test_what_a_ticket_carries_is_sealed_under_a_key_that_signs_nothing():
+    sealing = KEYS.for_sealing()
+    assert len(sealing) == 32
+    assert sealing not in (SECRET, hmac.digest(SECRET, b"approve", "sha256"))
+    assert sealing == Keys.derive(SECRET).for_sealing() != Keys.derive(b"y" * 32).for_sealing()
+
+
 # --- minting and opening
 
 
@@ -135,6 +144,35 @@ def test_a_ticket_without_an_end_cannot_be_minted():
 )  # fmt: skip
 def test_only_a_string_with_our_prefix_is_ours(text: object, ours: bool):
     assert ticket.is_ours(text) is ours
+
+
+# --- stages
+
+SEALED = {"us": "c2VhbGVk"}
+
+
+def test_a_ticket_that_names_no_stage_is_a_confirmation():
+    assert ticket.stage(CLAIMS) is Stage.CONFIRM
+    for stage in Stage:
+        assert ticket.stage(msgspec.structs.replace(CLAIMS, s=stage)) is stage
+    assert b'"s"' not in base64.b64decode(ticket.mint(KEYS, CLAIMS).split(".")[1] + "==")
+
+
+@pytest.mark.parametrize("stage", [None, *Stage])
+def test_what_a_server_asked_is_in_a_ticket_of_its_stages_and_only_there(stage: Stage | None):
+    bare = msgspec.structs.replace(CLAIMS, s=stage)
+    full = msgspec.structs.replace(bare, **SEALED)
+    good, bad = (bare, full) if stage in (None, Stage.CONFIRM) else (full, bare)
+    assert ticket.open_agent(KEYS, ticket.mint(KEYS, good)) == good
+    assert ticket.open_agent(KEYS, ticket.mint(KEYS, bad)) == BAD
+
+
+@pytest.mark.parametrize("stage", [Stage.DRYRUN, Stage.UPSTREAM])
+def test_what_a_server_asks_cannot_be_approved_by_a_link(stage: Stage):
+    claims = msgspec.structs.replace(CLAIMS, s=stage, **SEALED)
+    assert ticket.open_approver(KEYS, ticket.approve_token(KEYS, claims)) == BAD
+    named = msgspec.structs.replace(CLAIMS, s=Stage.CONFIRM)
+    assert ticket.open_approver(KEYS, ticket.approve_token(KEYS, named)) == named
 
 
 # --- judging

@@ -21,6 +21,7 @@ from airlock.core.policy.model import (
     OutputLimits,
     Policy,
     Radius,
+    UpstreamQuestions,
     WhereRule,
 )
 from airlock.edge import yamlfile
@@ -101,6 +102,25 @@ def test_what_is_left_out_takes_its_default():
     assert (tool.description, tool.count_arg, tool.principals, tool.where) == ("", None, {}, ())
     assert tool.output == OutputLimits(16000, 4)
     assert tool.radius == Radius(50, 500, 3600)
+
+
+def test_questions_of_a_server_are_refused_unless_the_file_or_the_tool_says_otherwise():
+    refuse, compose = UpstreamQuestions.REFUSE, UpstreamQuestions.COMPOSE
+    tools = {"t": {"tiers": {}}, "c": {"tiers": {}, "upstream_questions": "compose"}}
+    plain = load({"tools": tools})
+    assert [tool.questions for tool in plain.tools.values()] == [refuse, compose]
+    tools = {"t": {"tiers": {}}, "r": {"tiers": {}, "upstream_questions": "refuse"}}
+    every = load({"tools": tools, "upstream_questions": "compose"})
+    assert [tool.questions for tool in every.tools.values()] == [compose, refuse]
+
+
+@pytest.mark.parametrize(
+    ("word", "got"), [("ask", '"ask"'), ("", '""'), (True, "true"), (None, "null"), (1, "1")]
+)
+def test_what_becomes_of_questions_is_one_of_two_words(word: object, got: str):
+    says = f"upstream_questions: must be refuse or compose, got {got}"
+    assert faults({"upstream_questions": word}) == [says]
+    assert tool_faults(upstream_questions=word) == [says]
 
 
 def test_a_tools_own_block_replaces_the_top_level_one_whole():

@@ -106,7 +106,8 @@ def test_parameters_of_the_right_shape_pass(asked: Call):
 
 def test_only_the_known_levels_can_be_set():
     assert admission.faulty_level(call("logging/setLevel", level="warning")) is None
-    for level in ("Warning", "trace", "", None, 5, ["debug"], {}):
+    odd: list[Any] = ["Warning", "trace", "", None, 5, ["debug"], {}]
+    for level in odd:
         bad = admission.faulty_level(call("logging/setLevel", level=level))
         assert bad is not None
         assert bad.code == -32602

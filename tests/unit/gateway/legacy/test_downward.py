@@ -23,7 +23,7 @@ def failed(code: Any, method: str = "tools/call", data: Any = None, message: Any
 
 
 def test_a_result_loses_what_only_the_newer_revision_has_and_takes_the_clients_id():
-    message = {
+    message: dict[str, object] = {
         "jsonrpc": "2.0", "id": "inside",
         "result": {
             "resultType": "complete", "ttlMs": 5, "cacheScope": "private", "content": [],
@@ -75,7 +75,12 @@ def test_the_oldest_revision_reads_resource_links_as_words():
 def test_a_resource_that_is_not_found_has_the_older_code():
     got = failed(-32602, "resources/read", {"uri": "file:///a"})
     assert got["error"] == {"code": -32002, "message": "why", "data": {"uri": "file:///a"}}
-    for method, data in (("resources/read", None), ("resources/read", {}), ("prompts/get", {"uri": "a"})):
+    odd: list[tuple[str, Any]] = [
+        ("resources/read", None),
+        ("resources/read", {}),
+        ("prompts/get", {"uri": "a"}),
+    ]
+    for method, data in odd:
         assert failed(-32602, method, data)["error"]["code"] == -32602
 
 
@@ -87,7 +92,7 @@ def test_what_the_gateway_did_wrong_is_not_said_of_the_client(code: int):
 
 
 def test_a_missing_capability_is_named_as_the_era_can_say_it():
-    data = {"requiredCapabilities": {"sampling": {}, "roots": {}}}
+    data: dict[str, object] = {"requiredCapabilities": {"sampling": {}, "roots": {}}}
     got = failed(-32021, "tools/call", data)
     assert got["id"] == 7
     assert got["result"]["isError"] is True
@@ -122,7 +127,10 @@ def test_what_is_announced_is_told_without_its_tag_and_without_changing_what_oth
         "params": {"uri": "file:///a", "_meta": {"v/w": 2}},
     }  # fmt: skip
     assert len(own) == 3
-    bare = {"method": "notifications/tools/list_changed", "params": {"_meta": {P + "subscriptionId": 1}}}
+    bare: dict[str, object] = {
+        "method": "notifications/tools/list_changed",
+        "params": {"_meta": {P + "subscriptionId": 1}},
+    }
     assert downward.announced(bare) == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     assert downward.announced({"method": "notifications/tools/list_changed"}) is not None
 
@@ -143,6 +151,9 @@ def test_during_a_call_only_progress_and_log_messages_pass():
     assert downward.during_call({"method": "notifications/progress", "params": {"a": 1}}) == (
         "notifications/progress", {"a": 1},
     )  # fmt: skip
-    for odd in ({"method": "notifications/progress"}, {"method": "notifications/progress", "params": [1]},
-                {"method": "notifications/tools/list_changed", "params": {}}, {"method": 5, "params": {}}, {}):  # fmt: skip
-        assert downward.during_call(odd) is None
+    odd: list[dict[str, object]] = [
+        {"method": "notifications/progress"}, {"method": "notifications/progress", "params": [1]},
+        {"method": "notifications/tools/list_changed", "params": {}}, {"method": 5, "params": {}}, {},
+    ]  # fmt: skip
+    for each in odd:
+        assert downward.during_call(each) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -113,9 +114,9 @@ def test_a_server_without_a_usable_name_gets_ours(own: Any):
 
 def test_an_installation_without_metadata_still_has_a_version(monkeypatch: pytest.MonkeyPatch):
     def missing(_name: str) -> str:
-        raise handshake.metadata.PackageNotFoundError
+        raise metadata.PackageNotFoundError
 
     handshake._own_version.cache_clear()
-    monkeypatch.setattr(handshake.metadata, "version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     assert handshake._own_version() == "0"
     handshake._own_version.cache_clear()

@@ -18,7 +18,11 @@ FORM: dict[str, Any] = {
     "requestedSchema": {"type": "object", "properties": {}},
 }
 LINK: dict[str, Any] = {"mode": "url", "message": "log in", "url": "https://x.example/a"}
-EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+EVERYTHING: dict[str, object] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
 
 
 def session(capabilities: dict[str, object], version: str = "2025-11-25") -> Session:

@@ -66,13 +66,13 @@ def test_a_client_cannot_declare_in_passing_what_its_session_did_not():
 
 
 def test_the_progress_token_is_replaced_or_left_out():
-    sent = {"_meta": {"progressToken": 5}}
+    sent: dict[str, object] = {"_meta": {"progressToken": 5}}
     assert modern("tools/list", sent, token="minted").meta["progressToken"] == "minted"
     assert "progressToken" not in modern("tools/list", sent).meta
 
 
 def test_a_state_that_a_legacy_client_sends_is_never_taken():
-    sent = {
+    sent: dict[str, object] = {
         "name": "x",
         "requestState": "al1.x.y",
         "inputResponses": {"airlock-confirm": {"action": "accept"}},

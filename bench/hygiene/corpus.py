@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Iterator
 
 from bench.hygiene import ordinary
-from bench.hygiene.sample import Sample
+from bench.hygiene.sample import Sample, pick
 
 __all__ = ["SEED", "corpus"]
 
@@ -69,15 +69,14 @@ def _password(chance: random.Random) -> str:
 
 
 def _key(chance: random.Random) -> str:
-    return chance.choice(
-        [
-            lambda: word(chance, chance.choice([24, 32, 40, 64])),
-            lambda: chance.randbytes(chance.choice([16, 20, 32])).hex(),
-            lambda: b64url(chance.randbytes(chance.choice([24, 32, 48]))),
-            lambda: base64.b64encode(chance.randbytes(32)).decode(),
-            lambda: word(chance, 32, string.ascii_uppercase + "234567"),
-        ]
-    )()
+    return pick(
+        chance,
+        lambda: word(chance, chance.choice([24, 32, 40, 64])),
+        lambda: chance.randbytes(chance.choice([16, 20, 32])).hex(),
+        lambda: b64url(chance.randbytes(chance.choice([24, 32, 48]))),
+        lambda: base64.b64encode(chance.randbytes(32)).decode(),
+        lambda: word(chance, 32, string.ascii_uppercase + "234567"),
+    )
 
 
 # Where a credential stands in what servers answer; `{}` is the credential.

@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from bench.hygiene.prose import PROSE
-from bench.hygiene.sample import Sample
+from bench.hygiene.sample import Sample, pick
 
 __all__ = ["harmless"]
 
 LETTERS = string.ascii_letters + string.digits
-EACH = 12
+EACH = 20
 """Texts of each sort that is made with chance in it."""
 
 
@@ -148,44 +148,42 @@ def _block(chance: random.Random) -> str:
 
 
 def _identifiers(chance: random.Random) -> str:
-    return chance.choice(
-        [
-            lambda: "\n".join(_uuid(chance) for _ in range(6)),
-            lambda: json.dumps(
-                {
-                    "id": _uuid(chance),
-                    "request_id": _uuid(chance).replace("-", ""),
-                    "trace": _digest(chance, "md5"),
-                }
-            ),
-            lambda: f"token_id: {_uuid(chance)}\nsecret_id={_uuid(chance)}\napi_key_id={_uuid(chance)}",
-            lambda: f"traceparent: 00-{_digest(chance, 'md5')}-{_digest(chance)[:16]}-01",
-            lambda: f"arn:aws:iam::{chance.randint(10**11, 10**12 - 1)}:role/{_slug(chance)}",
-            lambda: f"i-{_digest(chance)[:17]} vpc-{_digest(chance)[:17]} sg-{_digest(chance)[:17]}",
-            lambda: (
-                f"https://example.org/objects/{''.join(chance.choices(LETTERS, k=22))}?v={_digest(chance)[:8]}"
-            ),
-            lambda: f'"etag": "W/\\"{_digest(chance, "md5")}\\"", "cursor": "{_base64(chance, 30)}"',
-        ]
-    )()
+    return pick(
+        chance,
+        lambda: "\n".join(_uuid(chance) for _ in range(6)),
+        lambda: json.dumps(
+            {
+                "id": _uuid(chance),
+                "request_id": _uuid(chance).replace("-", ""),
+                "trace": _digest(chance, "md5"),
+            }
+        ),
+        lambda: f"token_id: {_uuid(chance)}\nsecret_id={_uuid(chance)}\napi_key_id={_uuid(chance)}",
+        lambda: f"traceparent: 00-{_digest(chance, 'md5')}-{_digest(chance)[:16]}-01",
+        lambda: f"arn:aws:iam::{chance.randint(10**11, 10**12 - 1)}:role/{_slug(chance)}",
+        lambda: f"i-{_digest(chance)[:17]} vpc-{_digest(chance)[:17]} sg-{_digest(chance)[:17]}",
+        lambda: (
+            f"https://example.org/objects/{''.join(chance.choices(LETTERS, k=22))}?v={_digest(chance)[:8]}"
+        ),
+        lambda: f'"etag": "W/\\"{_digest(chance, "md5")}\\"", "cursor": "{_base64(chance, 30)}"',
+    )
 
 
 def _hashes(chance: random.Random) -> str:
-    return chance.choice(
-        [
-            lambda: "\n".join(f"{_digest(chance)}  dist/file-{n}.tar.gz" for n in range(6)),
-            lambda: f"MD5 ({_slug(chance)}.iso) = {_digest(chance, 'md5')}",
-            lambda: f"sha256:{_digest(chance)}\nsha1:{_digest(chance, 'sha1')}\nsha512-{_base64(chance, 64)}",
-            lambda: (
-                f'<script src="/a.js" integrity="sha384-{_base64(chance, 48)}" crossorigin="anonymous"></script>'
-            ),
-            lambda: f'Digest: sha-256={_base64(chance, 32)}\nETag: "{_digest(chance, "sha1")}"',
-            lambda: (
-                f"FROM python:3.12@sha256:{_digest(chance)}\nRUN pip install --require-hashes -r requirements.txt"
-            ),
-            lambda: f"image: docker://alpine:3.18@sha256:{_digest(chance)}",
-        ]
-    )()
+    return pick(
+        chance,
+        lambda: "\n".join(f"{_digest(chance)}  dist/file-{n}.tar.gz" for n in range(6)),
+        lambda: f"MD5 ({_slug(chance)}.iso) = {_digest(chance, 'md5')}",
+        lambda: f"sha256:{_digest(chance)}\nsha1:{_digest(chance, 'sha1')}\nsha512-{_base64(chance, 64)}",
+        lambda: (
+            f'<script src="/a.js" integrity="sha384-{_base64(chance, 48)}" crossorigin="anonymous"></script>'
+        ),
+        lambda: f'Digest: sha-256={_base64(chance, 32)}\nETag: "{_digest(chance, "sha1")}"',
+        lambda: (
+            f"FROM python:3.12@sha256:{_digest(chance)}\nRUN pip install --require-hashes -r requirements.txt"
+        ),
+        lambda: f"image: docker://alpine:3.18@sha256:{_digest(chance)}",
+    )
 
 
 def _image(chance: random.Random) -> str:

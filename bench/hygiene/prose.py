@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ["PROSE"]
 
+_BEGIN, _END = (f"-----{word} " + "PRIVATE KEY-----" for word in ("BEGIN", "END"))
+
 _ARABIC = (
     "أهلاً وسهلاً بكم في دليل الاستخدام. تعيد هذه الأداة حالة الطقس في المدينة المطلوبة.",
     "كلمة المرور يجب ألا تقل عن ثمانية أحرف، ويُفضَّل أن تحتوي على أرقام.",
@@ -126,7 +128,7 @@ _SPOKEN = (
     "max_tokens: 4096, temperature: 0.7, top_p: 0.95",
     'usage: {"prompt_tokens": 1523, "completion_tokens": 311, "total_tokens": 1834}',
     'WWW-Authenticate: Bearer realm="example", error="invalid_token"',
-    "The private key never leaves the device; -----BEGIN PRIVATE KEY----- marks its start.",
+    f"The private key never leaves the device; {_BEGIN} marks its start.",
     "Passphrase: leave empty for none.",
     "git push failed: Password authentication is not supported.",
     "password: must be changed every 90 days",
@@ -175,7 +177,7 @@ _PLACEHOLDERS = (
     "secretRef: vault:secret/data/Prod1#key",
     "password: op://Private/Db2/password",
     '{"token": "Replace_me_with_Token1"}',
-    "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
+    f"{_BEGIN}\n...\n{_END}",
     "glpat-example-token-name",
     "export GH_TOKEN=ghp_xxxx",
     "sk-your-key-here-please-replace",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Sample"]
+__all__ = ["Sample", "pick"]
 
 
 class Sample(NamedTuple):
@@ -16,3 +18,8 @@ class Sample(NamedTuple):
     kind: str
     text: str
     gone: tuple[str, ...] = ()
+
+
+def pick(chance: random.Random, *makers: Callable[[], str]) -> str:
+    """Return what one of `makers` makes."""
+    return chance.choice(makers)()

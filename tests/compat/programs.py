@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,20 @@ class Site:
 
     folder: Path
     behind: str
+
+    def make(self) -> None:
+        """Make a repository and a folder of files."""
+        self.files.mkdir()
+        self.repository.mkdir()
+        _git(self.repository, "init", "-q", "-b", "main")
+        self.renew()
+
+    def renew(self) -> None:
+        """Make sure that there is something to change: a staged file, and a text that was not edited yet."""
+        (self.files / "notes.txt").write_text("a note\n", encoding="utf-8")
+        number = len(list(self.repository.glob("*.txt")))
+        (self.repository / f"{number}.txt").write_text("new\n", encoding="utf-8")
+        _git(self.repository, "add", ".")
 
     @property
     def repository(self) -> Path:
@@ -65,6 +80,10 @@ class Server:
     @property
     def transports(self) -> tuple[str, ...]:
         return (STDIO,) if self.http_argv is None else (STDIO, HTTP)
+
+
+def _git(repository: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=repository, check=True)
 
 
 def _wheel(program: str) -> str:
@@ -123,9 +142,15 @@ def _kubeconfig(site: Site) -> str:
 
 def _kubernetes(site: Site) -> list[str]:
     start = _script("kubernetes-mcp-server", "kubernetes-mcp-server")
-    return [*start, "--kubeconfig", _kubeconfig(site), "--log-file", str(site.folder / "kubernetes.log")]
+    flags = ["--kubeconfig", _kubeconfig(site), "--list-output", "yaml"]
+    return [*start, *flags, "--log-file", str(site.folder / "kubernetes.log")]
 
 
+_WHO: Final = {
+    f"GIT_{role}_{what}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "t"), ("EMAIL", "t@example.org"))
+}
 _EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "mcp-server-everything")
 _GRAFANA: Final = {"GRAFANA_SERVICE_ACCOUNT_TOKEN": "x", "GRAFANA_USAGE_STATS": "disabled"}
 
@@ -133,6 +158,7 @@ SERVERS: Final = (
     Server(
         "mcp-server-git", "mcp-server-git", False,
         argv=lambda site: [_wheel("mcp-server-git"), "--repository", str(site.repository)],
+        env=lambda site: _WHO,
         read=Call("git_status", lambda site: {"repo_path": str(site.repository)}, "On branch main"),
         change=Call(
             "git_commit", lambda site: {"repo_path": str(site.repository), "message": "one more"}, "ommitted"

@@ -1,7 +1,7 @@
 """Stands between the gateway and a real server and keeps every byte that the server is sent.
 
-It knows how bytes pass, over a process's standard input or over TCP; it must not change one. What it kept tells how
-often a tool was really called: that is not for the gateway to say.
+It knows how bytes pass, over a process's standard input or over TCP; it must not change one but in its own port in
+`Host`. What it kept tells how often a tool was really called: that is not for the gateway to say.
 Run as `python -I -S witness.py KEPT COMMAND...`.
 """
 
@@ -48,14 +48,15 @@ class TcpWitness:
     """Listens on a loopback port and passes everything on to `port`, keeping what goes that way."""
 
     def __init__(self, kept: Path, port: int) -> None:
-        lock = threading.Lock()
+        lock, witness = threading.Lock(), self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with socket.create_connection(("127.0.0.1", port)) as server:
                     back = threading.Thread(target=_pass, args=(server, self.request), daemon=True)
                     back.start()
-                    while data := _read(self.request):
+                    own, its = (b"127.0.0.1:%d\r\n" % number for number in (witness.port, port))
+                    while data := _read(self.request).replace(own, its):
                         with lock, kept.open("ab") as file:
                             file.write(data)
                         server.sendall(data)

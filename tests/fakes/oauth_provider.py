@@ -3,7 +3,8 @@
     python oauth_provider.py [--jwt] PORT
 
 With `--jwt` its access tokens are JWTs for the `resource` that was asked for (RFC 8707, 9068), its metadata names PKCE,
-and it exchanges tokens (RFC 8693): one it made itself, for a client that proves itself by `gateway` and its secret.
+it registers clients that have no secret, and it exchanges tokens (RFC 8693): one it made itself, for a client that
+proves itself by `gateway` and its secret.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from typing import Any
 
 from tests.fakes.processes import ROOT, Lines, clean_env, wait_port
 
-__all__ = ["CALLBACK", "SECRET", "Provider", "logged_in", "provider"]
+__all__ = ["CALLBACK", "SECRET", "Provider", "logged_in", "provider", "sent_back"]
 
 CALLBACK = "http://127.0.0.1:1/callback"
 SECRET = "exchange-" + "secret"
+_METHODS = ["client_secret_basic", "client_secret_post", "none"]
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
@@ -81,12 +83,18 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def logged_in(url: str, subject: str) -> dict[str, str]:
     """Say on the page of the provider who one is, and return what it sends the client back with."""
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(sent_back(url, subject)).query))
+
+
+def sent_back(url: str, subject: str) -> str:
+    """Say on the page of the provider who one is, and return the address that it sends the browser to."""
     form = urllib.parse.urlencode({"sub": subject}).encode()
     try:
         urllib.request.build_opener(_Stay).open(url, form, timeout=30)
-    except urllib.error.HTTPError as sent_back:
-        with sent_back:
-            return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(sent_back.headers["location"]).query))
+    except urllib.error.HTTPError as answer:
+        with answer:
+            place: str = answer.headers["location"]
+            return place
     raise AssertionError("the provider sent nobody back")
 
 
@@ -136,9 +144,25 @@ def _taught() -> Any:
     described: Any = app.view_functions[f"{here}.openid_config"]
 
     def with_pkce() -> Any:
-        return flask.jsonify({**described().get_json(), "code_challenge_methods_supported": ["S256"]})
+        more = {
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": _METHODS,
+        }
+        return flask.jsonify({**described().get_json(), **more})
 
     app.view_functions[f"{here}.openid_config"] = with_pkce
+
+    _app.AuthorizationCodeGrant.TOKEN_ENDPOINT_AUTH_METHODS = [*_METHODS]
+    registered: Any = app.view_functions[f"{here}.register_client"]
+
+    def without_a_secret() -> Any:
+        made, status = registered()
+        client = made.get_json()
+        if client["token_endpoint_auth_method"] == "none":
+            del client["client_secret"]
+        return flask.jsonify(client), status
+
+    app.view_functions[f"{here}.register_client"] = without_a_secret
 
     @app.before_request
     def exchange() -> Any:

@@ -286,7 +286,7 @@ async def through_everything(gate: Running, bearer: str) -> None:
     for mode in (REVISION, "legacy"):
         async with (
             AsyncClient(headers={"Authorization": f"Bearer {bearer}"}, timeout=60) as http,
-            mcp.Client(streamable_http_client(gate.url, http_client=http), mode=mode) as client,  # type: ignore[arg-type]
+            mcp.Client(streamable_http_client(gate.url, http_client=http), mode=mode) as client,
         ):
             await client.list_tools()
             assert (await client.call_tool("get_service", {"name": "shop"})).is_error is not True

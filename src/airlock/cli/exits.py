@@ -41,6 +41,18 @@ EXITS: dict[str, tuple[tuple[str, str], ...]] = {
             "A second signal, of number n, came while open calls were being finished, and cut that short.",
         ),
     ),
+    "airlock connect": (
+        (
+            str(OK),
+            "The entry was printed, or stands in the client's file; with `--check` the client gets through.",
+        ),
+        (
+            str(FAILED),
+            "The client's file cannot be read, edited or written, or holds an entry of somebody else; there is no key "
+            "to sign with; or with `--check` the client does not get through.",
+        ),
+        (str(USAGE), "`CLIENT` is missing or unknown, or a flag is wrong."),
+    ),
     "airlock policy lint": (
         (str(OK), "No finding is an `ERROR`; `WARN` and `INFO` do not count."),
         (str(FAILED), "A finding is an `ERROR`. A file that cannot be read, or does not load, is one too."),

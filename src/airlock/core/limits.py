@@ -89,7 +89,7 @@ class Buckets:
 
 
 class Tally:
-    """Counts refusals by key, so that one word in `period_s` tells of all of them."""
+    """Counts refusals by key, so that one word in `period_s` tells of all of them. Ask `overdue` before `count`."""
 
     __slots__ = ("_most", "_open", "_period_s")
 
@@ -101,21 +101,8 @@ class Tally:
     def __len__(self) -> int:
         return len(self._open)
 
-    def count(self, key: Hashable, now: float) -> int | None:
-        """Count one. When it is to be told, return how many before it were not; else None."""
-        if key not in self._open and len(self._open) >= self._most:
-            # SECURITY: however many keys somebody has, what is told of them stays bounded.
-            key = OTHERS
-        since, untold = self._open.get(key, (None, 0))
-        if since is not None and now - since < self._period_s:
-            self._open[key] = (since, untold + 1)
-            return None
-        self._open[key] = (now, 0)
-        self._open.move_to_end(key)
-        return untold
-
     def overdue(self, now: float) -> list[tuple[Hashable, int]]:
-        """Forget the keys whose period is over, and return those with refusals that nothing told of."""
+        """Forget the keys whose period is over; return those of them with refusals that nothing told of."""
         untold: list[tuple[Hashable, int]] = []
         while self._open:
             key, (since, number) = next(iter(self._open.items()))
@@ -125,3 +112,12 @@ class Tally:
             if number:
                 untold.append((key, number))
         return untold
+
+    def count(self, key: Hashable, now: float) -> bool:
+        """Count a refusal; True when it is the first of its key's period, and so to be told now."""
+        if key not in self._open and len(self._open) >= self._most:
+            # SECURITY: however many keys somebody has, what is told of them stays bounded.
+            key = OTHERS
+        known = self._open.get(key)
+        self._open[key] = (now, 0) if known is None else (known[0], known[1] + 1)
+        return known is None

@@ -180,7 +180,7 @@ def answering(request: Request, outstanding: Outstanding) -> Request:
 
 
 def told(standing: Standing, outstanding: Outstanding, params: dict[str, object]) -> dict[str, object]:
-    """Return what the records of a call that answers a server say: with which yes it goes on, and how it answers."""
+    """Return what the records of a call that answers a server say: the yes it goes on with, and how it answers."""
     said: dict[str, object] = {}
     if standing.state is State.CONTINUES:
         said["continues"] = standing.claims.k

@@ -173,15 +173,11 @@ class Limits:
         self.refused[over.key[0]] += 1
         self._flush(now)
         entry.verdict, entry.rule_id = Verdict.DENY, Rule.RATE_LIMITED
-        before = self._tally.count(over.key, now)
-        if before is None:
+        if not self._tally.count(over.key, now):
             self._uncounted(entry)
             return None
-        said = self._said(over.key)
-        if before:
-            said += f"; {before} more were refused since the record before"
         try:
-            gate.recorder.refusal(entry, said)
+            gate.recorder.refusal(entry, self._said(over.key))
         except OSError as error:
             return boundary.unrecorded(gate, request_id, error)
         return None

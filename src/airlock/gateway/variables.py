@@ -226,6 +226,11 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "counts as unset.",
     ),
     ("HOME", "none", "Stands in for `XDG_STATE_HOME`; must then be absolute."),
+    ("CLAUDE_CONFIG_DIR", "`$HOME`", "Where `airlock connect claude` finds `.claude.json`."),
+    ("CODEX_HOME", "`$HOME/.codex`", "Where `airlock connect codex` finds `config.toml`."),
+    ("HERMES_HOME", "`$HOME/.hermes`", "Where `airlock connect hermes` finds `config.yaml`."),
+    ("GEMINI_CLI_HOME", "`$HOME`", "Where `airlock connect gemini` finds `.gemini/settings.json`."),
+    ("XDG_CONFIG_HOME", "`$HOME/.config`", "Where `airlock connect vscode` finds `Code/User/mcp.json`."),
     *_OTEL,
 )
 """Name, default (Markdown), one or more sentences (Markdown)."""

@@ -76,20 +76,21 @@ def test_the_key_that_was_used_longest_ago_is_forgotten_and_one_that_is_refused_
 
 def test_the_first_refusal_is_told_and_the_next_ones_are_counted_for_a_period():
     tally = Tally(60.0)
-    assert tally.count("a", 0.0) == 0
-    assert [tally.count("a", 1.0 + n) for n in range(5)] == [None] * 5
-    assert tally.count("b", 5.0) == 0
-    assert tally.count("a", 60.0) == 5
-    assert tally.count("a", 119.0) is None
-    assert tally.count("a", 120.0) == 1
-
-
-def test_what_nothing_told_of_is_handed_out_once_when_its_period_is_over():
-    tally = Tally(60.0)
-    for key, now in (("a", 0.0), ("a", 1.0), ("a", 2.0), ("quiet", 3.0), ("late", 30.0), ("late", 31.0)):
-        tally.count(key, now)
+    assert tally.count("a", 0.0)
+    assert [tally.count("a", 1.0 + n) for n in range(5)] == [False] * 5
+    assert tally.count("b", 5.0)
     assert tally.overdue(59.0) == []
-    assert tally.overdue(70.0) == [("a", 2)]
+    assert tally.overdue(60.0) == [("a", 5)]
+    assert tally.count("a", 60.0)
+    assert not tally.count("a", 119.0)
+    assert tally.overdue(120.0) == [("a", 1)]
+    assert len(tally) == 0
+
+
+def test_a_key_that_was_quiet_after_its_first_refusal_is_forgotten_without_a_word():
+    tally = Tally(60.0)
+    for key, now in (("quiet", 3.0), ("late", 30.0), ("late", 31.0)):
+        tally.count(key, now)
     assert tally.overdue(70.0) == []
     assert len(tally) == 1
     assert tally.overdue(float("inf")) == [("late", 1)]
@@ -98,6 +99,6 @@ def test_what_nothing_told_of_is_handed_out_once_when_its_period_is_over():
 
 def test_more_keys_than_there_is_room_for_are_told_of_as_one():
     tally = Tally(60.0, most=2)
-    assert [tally.count(key, 0.0) for key in ("a", "b", "c", "d", "e")] == [0, 0, 0, None, None]
-    assert tally.count("a", 1.0) is None
+    assert [tally.count(key, 0.0) for key in ("a", "b", "c", "d", "e")] == [True, True, True, False, False]
+    assert not tally.count("a", 1.0)
     assert dict(tally.overdue(60.0)) == {"a": 1, OTHERS: 2}

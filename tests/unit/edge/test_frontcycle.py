@@ -182,3 +182,17 @@ async def test_a_head_is_made_only_when_it_can_be_written() -> None:
     await made.send(body(b"ok"))
     assert wire.writes == [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"]
     assert not wire.closed
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [(("192.0.2.1", 5000), "192.0.2.1"), (("::1", 5000, 0, 0), "::1"), ("", ""), (None, "")],
+)
+def test_a_call_tells_the_address_it_came_from(name: Any, address: str) -> None:
+    class Named(Wire):
+        def get_extra_info(self, what: str) -> Any:
+            assert what == "peername"
+            return name
+
+    made = DirectCycle(Front(Named()), [], keep_alive=True)  # type: ignore[arg-type]
+    assert made.peer() == address

@@ -206,3 +206,32 @@ async def test_closing_an_idle_outbox_says_nothing(chat: Receiver):
     async with opened(chat.slack_url) as book:
         pass
     assert book.said == []
+
+
+async def test_who_put_a_message_is_told_once_when_it_is_given_up(chat: Receiver):
+    lost: list[str] = []
+    chat.script(403)
+    async with opened(chat.slack_url) as book:
+        book.outbox.put(b"{}", lambda: lost.append("first"))
+        await asyncio.to_thread(chat.wait_tries, 1)
+        book.outbox.put(b'{"text": "hello"}', lambda: lost.append("second"))
+    assert lost == ["first"]
+    book.outbox.put(b"{}", lambda: lost.append("closed"))
+    assert lost == ["first", "closed"]
+
+
+async def test_who_put_a_message_is_told_at_once_when_it_is_not_taken(chat: Receiver):
+    lost: list[int] = []
+    nowhere = Book(None)
+    nowhere.outbox.put(b"{}", lambda: lost.append(0))
+    assert lost == [0]
+    chat.script(*["slow"] * IN_FLIGHT)
+    async with opened(chat.slack_url) as book:
+        for n in range(IN_FLIGHT):
+            book.put()
+            await asyncio.to_thread(chat.wait_tries, n + 1)
+        for _ in range(WAITING):
+            book.put()
+        book.outbox.put(b"{}", lambda: lost.append(1))
+        assert lost == [0, 1]
+        chat.release()

@@ -73,14 +73,14 @@ _USERINFO = re.compile(
 )
 
 _BLANKS = r"(?:\s|\\+[nrt])*"  # in a JSON text an escape may be escaped once more
-_ANY_NAME = rf"(?:{'|'.join(_NAMES[:-1])}|(?:{'|'.join(_KEYS)})[_ -]*key)s?(?:[_-]?(?:base|[0-9]+))?"
-_ANY_PASSWORD = r"(?:password|passwd|pwd)s?(?:[_-]?(?:base|[0-9]+))?=[^\s;]"
+_SOME_NAME = rf"(?:{'|'.join(_NAMES[:-1])}|(?:{'|'.join(_KEYS)})[_ -]*key)s?(?:[_-]?(?:base|[0-9]+))?"
+_SOME_VALUE = r"(?:[^\s\"'`]*[0-9]|[^\s\"'`]{20})"  # what looks made by chance has a digit, or is long
+_DSN_NAME = r"(?:password|passwd|pwd)s?(?:[_-]?(?:base|[0-9]+))?=[^\s;]"
 HINT: Final = (
-    # What looks made by chance has a digit, or is long.
-    rf"(?i:{_ANY_NAME}{_QUOTE}*\]?{_BLANKS}(?::? ? ?{_TYPE} ? ?)?(?:[:=>]|,?(?:{_BLANKS}|-)*{_QUOTE}*value{_QUOTE}*\s*[:=])"
-    rf"[:=>]*{_BLANKS}{_QUOTE}*(?:[^\s\"'`]*[0-9]|[^\s\"'`]{{20}})"
-    rf"|--[a-z0-9-]*{_ANY_NAME} {_QUOTE}*(?:[^\s\"'`]*[0-9]|[^\s\"'`]{{20}})"
-    rf"|[ ;&](?:--)?{_ANY_PASSWORD}|{_ANY_PASSWORD}[^\s;&]*[ ;&]+(?:--)?(?:initial )?(?:{'|'.join(_FIELDS)}) ?="
+    rf"(?i:{_SOME_NAME}{_QUOTE}*\]?{_BLANKS}(?::? ? ?{_TYPE} ? ?)?"
+    rf"(?:[:=>]|,?(?:{_BLANKS}|-)*{_QUOTE}*value{_QUOTE}*\s*[:=])[:=>]*{_BLANKS}{_QUOTE}*{_SOME_VALUE}"
+    rf"|--[a-z0-9-]*{_SOME_NAME} {_QUOTE}*{_SOME_VALUE}"
+    rf"|[ ;&](?:--)?{_DSN_NAME}|{_DSN_NAME}[^\s;&]*[ ;&]+(?:--)?(?:initial )?(?:{'|'.join(_FIELDS)}) ?="
     rf"|auth(?:orization)?{_QUOTE}*\]?{_BLANKS}[:=,]{_BLANKS}{_QUOTE}*(?:[a-z][a-z0-9_-]* +)?{_T68}{{8}}"
     rf"|bearer[ \t]+{_T68}{{{_SHORTEST_BEARER}}}|basic[ \t]+{_T68}{{8}})"
     r"|:(?:\\*/){2}[^\s/?#\"'<>]*:[^\s/?#\"'<>]+@"
@@ -153,8 +153,8 @@ def _bears(value: str) -> bool:
 
 def _named(text: str, low: str, name: str) -> Iterator[Span]:
     for at in _places(low, name):
-        found = _AFTER_NAME.match(text, at + len(name)) if _says_secret(low, at, name) else None
-        if found is None:
+        found = _AFTER_NAME.match(text, at + len(name))
+        if found is None or not _says_secret(low, at, name):
             continue
         if found["blank"] is not None and _FLAG.search(low[max(0, at - _AFTER_FLAG) : at]) is None:
             continue

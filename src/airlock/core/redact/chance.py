@@ -15,6 +15,7 @@ SHORTEST = 8
 
 _FEW = 6  # different characters
 _LONG, _LONGER = 16, 32
+_LONG_WITHOUT_DIGITS = 20
 
 _STAND_IN = re.compile(
     r"\$\{?[a-z_][\w.]*\}?|\$[({].*|%\(?\w+\)?[sd%]?|<.*>?|\{.*\}?|\[.*\]?|[*x.#•_-]+|[@*&!][a-z_]\w*"
@@ -50,7 +51,8 @@ def by_chance(value: str, *, quoted: bool) -> bool:
 
     A bare value may be code, so it has to look more like one than a `quoted` value. Takes linear time.
     """
-    if len(value) < SHORTEST or len(set(value)) < _FEW:
+    digits = _DIGITS.findall(value)
+    if len(value) < SHORTEST or not (digits or len(value) >= _LONG_WITHOUT_DIGITS) or len(set(value)) < _FEW:
         return False
     if stand_in(value) or _REFERENCE.match(value) or _UUID.fullmatch(value):
         return False
@@ -61,11 +63,11 @@ def by_chance(value: str, *, quoted: bool) -> bool:
         if len(value) < SHORTEST:
             return False
     lower, upper = _LOWER.search(value) is not None, _UPPER.search(value) is not None
-    digits = _DIGITS.findall(value)
     if digits and (lower or upper) and (_QUOTED_SIGN if quoted else _SIGN).search(value):
         return True
     if lower and upper:
-        return _SLUG.fullmatch(value) is None and _mixed(value, len(digits))
+        named = _SLUG.fullmatch(value) is not None and not (value.isalnum() and len(digits) > 2)
+        return not named and _mixed(value, len(digits))
     return any(
         len(piece) >= _LONGER or (len(piece) >= _LONG and len(_DIGITS.findall(piece)) > 1)
         for piece in _PIECE.findall(value)
@@ -80,14 +82,14 @@ def _mixed(value: str, digit_groups: int) -> bool:
     if digit_groups:
         return not wordy or digit_groups > 2
     capitals = len(_UPPER.findall(value))
-    return len(value) >= 20 and not wordy and 1 <= capitals * 4 // plain <= 2
+    return not wordy and 1 <= capitals * 4 // plain <= 2
 
 
 def opaque(value: str) -> bool:
     """Tell whether `value` may be the token of an `Authorization` header, rather than a word about one."""
     if stand_in(value) or _UUID.fullmatch(value):
         return False
-    return _DIGITS.search(value) is not None or (len(value) >= 20 and value.isalnum())
+    return _DIGITS.search(value) is not None or (len(value) >= _LONG_WITHOUT_DIGITS and value.isalnum())
 
 
 def user_and_password(value: str) -> bool:

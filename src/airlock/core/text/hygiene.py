@@ -5,7 +5,8 @@ Knows characters and where they are at home; does not know secrets, results or w
 What may stay: the flag of a region (a black flag and 3 to 6 tags), a joiner next to a letter of a script that needs
 it or between two pictures, a variation selector behind a sign that has variants, a zero-width space between two
 letters of a script without spaces. Everything else becomes `[U+202E]`, more than 8 of one kind in a row
-`[U+E0049 tag x42]`. The marks hold nothing that would be replaced, so doing it twice changes nothing more.
+`[U+E0049 tag x42]`, more than 64 of any kinds one mark named after the first. The marks hold nothing that would be
+replaced, so doing it twice changes nothing more.
 
 LIMIT: a text grows to at most nine times its characters. Directional marks are replaced in Hebrew and Arabic too.
 Look-alike letters and blanks of unusual width stay.
@@ -14,7 +15,8 @@ Look-alike letters and blanks of unusual width stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -33,6 +35,8 @@ SUSPECT: Final = (
 
 _CONTROLS = bytes(byte for byte in range(128) if (byte < 32 and byte not in b"\t\n\r") or byte == 127)
 _LONGEST_RUN = 8
+_LONGEST_JUDGED = 64
+_MOST_KNOWN = 4096
 
 # SECURITY: a region has 3 to 6 signs. Without that bound a flag could carry a whole message.
 _REGION = re.compile("[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
@@ -68,8 +72,8 @@ _VARIED = re.compile(
     "[0\u2200-\u22ff\u2a00-\u2aff\u3001\u3002\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01\uff0c\uff0e\uff1a\uff1b"
     "\uff1f\u1000-\u109f\ua840-\ua87f\U00010ac0-\U00010aff\U00020000-\U0003ffff]"
 )
-# Most of what is looked at stands where it belongs, and this sees nothing there. It begins with one class: then `re`
-# skips to the first candidate.
+# Most of what is looked at stands where it belongs, and this sees nothing there. It begins with one class, so that
+# `re` skips to the first candidate.
 _ODD = re.compile(
     f"[{SUSPECT}](?:(?<![\u200c\u200d\ufe0f])|(?<=\u200c)(?:(?<![{_JOINED_SIGNS}]\u200c)|(?=[{SUSPECT}]))"
     f"|(?<=\u200d)(?:(?<![{_JOINED_SIGNS}{_PICTURES}\ufe0f]\u200d)|(?<=[{_PICTURES}\ufe0f]\u200d)(?![{_PICTURES}])"
@@ -91,7 +95,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     hidden: int = -1
 
 
-def neutralise(text: str, allow: Container[str] = ()) -> Cleaned:
+def neutralise(text: str, allow: Collection[str] = ()) -> Cleaned:
     """Return `text` with a mark for each character that cannot be seen, but for the kinds in `allow`.
 
     Lone surrogates stay. Takes linear time.
@@ -102,44 +106,81 @@ def neutralise(text: str, allow: Container[str] = ()) -> Cleaned:
         return Cleaned(text)
     parts: list[str] = []
     counts: dict[str, int] = {}
+    known: dict[str, tuple[str, dict[str, int]]] = {}
     done = length = 0
     hidden = -1
     for found in _RUN.finditer(text):
-        for start, end, kind in _foreign(text, found.start(), found.end(), allow):
-            mark = _mark(text, start, end, kind)
+        start, end = found.span()
+        # What becomes of a run depends on it and its neighbours; most texts repeat a few of them.
+        place = text[start - 1 : end + 1] if start else "\n" + text[: end + 1]
+        judged = known.get(place)
+        if judged is None:
+            judged = _judged(place[0], found[0], text[end : end + 1], allow)
+            if len(known) < _MOST_KNOWN:
+                known[place] = judged
+        fresh, kinds = judged
+        if not kinds:
+            continue
+        parts += (text[done:start], fresh)
+        length += start - done
+        for kind, number in kinds.items():
+            counts[kind] = counts.get(kind, 0) + number
             if hidden < 0 and kind != "control":
-                hidden = length + start - done
-            parts += (text[done:start], mark)
-            length += start - done + len(mark)
-            done = end
-            counts[kind] = counts.get(kind, 0) + end - start
+                hidden = length
+        length += len(fresh)
+        done = end
     if not counts:
         return Cleaned(text)
     return Cleaned("".join(parts) + text[done:], counts, hidden)
 
 
-def _foreign(text: str, start: int, end: int, allow: Container[str]) -> list[tuple[int, int, str]]:
-    """Return the parts of a run of such characters that may not stay: from, to, kind."""
-    found: list[tuple[int, int, str]] = []
-    before = text[start - 1] if start else ""
-    region = _REGION.match(text, start) if before == _FLAG else None
-    if region is not None:
-        start = region.end()
-        before = text[start - 1]
-    for at in range(start, end):
-        sign = text[at]
+def _judged(before: str, run: str, after: str, allow: Collection[str]) -> tuple[str, dict[str, int]]:
+    """Return what becomes of a run of such characters between two others, and how many of each kind went."""
+    if len(run) > _LONGEST_JUDGED:
+        return _swept(run, allow)
+    region = _REGION.match(run) if before == _FLAG else None
+    at = 0 if region is None else region.end()
+    before = run[at - 1] if at else before
+    parts: list[str] = []
+    counts: dict[str, int] = {}
+    gone, gone_kind = "", ""
+    for place in range(at, len(run)):
+        sign = run[place]
         kind = _kind(sign)
         # INVARIANT: only what stays counts as a neighbour, so a second look at the result decides the same.
-        after = text[end : end + 1] if at == end - 1 else ""
-        if kind in allow or _at_home(sign, kind, before, after):
+        stays = kind in allow or _at_home(sign, kind, before, after if place == len(run) - 1 else "")
+        if gone and (stays or kind != gone_kind):
+            parts.append(_mark(gone, gone_kind))
+            gone = ""
+        if stays:
+            parts.append(sign)
             before = sign
-            continue
-        before = _CLOSED
-        if found and found[-1][1:] == (at, kind):
-            found[-1] = (found[-1][0], at + 1, kind)
         else:
-            found.append((at, at + 1, kind))
-    return found
+            gone += sign
+            gone_kind, before = kind, _CLOSED
+            counts[kind] = counts.get(kind, 0) + 1
+    if gone:
+        parts.append(_mark(gone, gone_kind))
+    return run[:at] + "".join(parts), counts
+
+
+def _swept(run: str, allow: Collection[str]) -> tuple[str, dict[str, int]]:
+    """Judge a run longer than any that belongs somewhere: one mark, named after the first sign."""
+    gone = run if not allow else "".join(sign for sign in run if _kind(sign) not in allow)
+    counts: dict[str, int] = {}
+    for sign, number in Counter(gone).items():
+        kind = _kind(sign)
+        counts[kind] = counts.get(kind, 0) + number
+    if not gone:
+        return run, counts
+    kept = "".join(sign for sign in run if _kind(sign) in allow) if allow else ""
+    return kept + _mark(gone, _kind(gone[0])), counts
+
+
+def _mark(gone: str, kind: str) -> str:
+    if len(gone) > _LONGEST_RUN:
+        return f"[U+{ord(gone[0]):04X} {kind} x{len(gone)}]"
+    return "".join(f"[U+{ord(sign):04X}]" for sign in gone)
 
 
 def _kind(sign: str) -> str:
@@ -176,9 +217,3 @@ def _at_home(sign: str, kind: str, before: str, after: str) -> bool:
             )
         case _:
             return False
-
-
-def _mark(text: str, start: int, end: int, kind: str) -> str:
-    if end - start > _LONGEST_RUN:
-        return f"[U+{ord(text[start]):04X} {kind} x{end - start}]"
-    return "".join(f"[U+{ord(sign):04X}]" for sign in text[start:end])

@@ -13,23 +13,18 @@ from airlock.gateway.connect.clients import Client, Opening, Place, literal
 
 __all__ = ["CLIENT"]
 
-_TOKEN_VARIABLE = "AIRLOCK_TOKEN"  # noqa: S105 - the name of a variable
-
 
 def _file(place: Place) -> str:
     return f"{place.folder('CODEX_HOME', '.codex')}/config.toml"
 
 
 def _commands(name: str, url: str, authorization: str | None) -> tuple[str, ...]:
-    words = ["codex", "mcp", "add", name, "--url", url]
+    added = shlex.join(["codex", "mcp", "add", name, "--url", url])
     if authorization is None:
-        return (shlex.join(words),)
+        return (added,)
     # Its command takes no header, only a variable that must be set whenever Codex starts.
     token = shlex.quote(authorization.removeprefix("Bearer "))
-    return (
-        f"export {_TOKEN_VARIABLE}={token}",
-        shlex.join([*words, "--bearer-token-env-var", _TOKEN_VARIABLE]),
-    )
+    return f"export AIRLOCK_TOKEN={token}", f"{added} --bearer-token-env-var AIRLOCK_TOKEN"
 
 
 def _borrowed(entry: Mapping[str, object]) -> dict[str, str]:

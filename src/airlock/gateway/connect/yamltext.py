@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from airlock.core.errors import ConfigError
 from airlock.core.text.safe import one_line
@@ -44,17 +44,18 @@ def put(text: str, path: str, section: str, name: str, entry: Mapping[str, objec
     servers = parse(text, path).get(section)
     newline = "\r\n" if "\r\n" in text else "\n"
     root: Node | None = YAML(typ="safe", pure=True).compose(text)
+    if isinstance(root, MappingNode) and root.flow_style:
+        raise ConfigError(path, f"the file is written in one line, {_MINE}")
     held = _pair(root, section)
     if held is None:
-        if isinstance(root, MappingNode) and root.flow_style:
-            raise ConfigError(path, f"the file is written in one line, {_MINE}")
         gap = "" if not text or text.endswith("\n") else newline
         return text + gap + show(section, name, entry).replace("\n", newline)
     key, value = held
     if not servers and (servers is None or isinstance(servers, dict)):
         # What stands for nothing goes; a comment behind it stays.
-        line = _line_end(text, value.end_mark.index)
-        rest = text[value.end_mark.index : line]
+        end = _end(text, held)
+        line = _line_end(text, end)
+        rest = text[end:line]
         head = text[: key.end_mark.index] + ":" + rest.rstrip()
         body = _block(name, entry, _UNIT).replace("\n", newline)
         return head + newline + body.removesuffix(newline) + (text[line:] or newline)
@@ -66,11 +67,10 @@ def put(text: str, path: str, section: str, name: str, entry: Mapping[str, objec
     body = _block(name, entry, indent).replace("\n", newline)
     old = _pair(value, name)
     if old is None:
-        line = _line_end(text, key.end_mark.index) + 1
+        line = text.find("\n", key.end_mark.index) + 1
         return text[:line] + body + text[line:]
     begin = old[0].start_mark.index - old[0].start_mark.column
-    end = _line_end(text, _end(old[1]))
-    return text[:begin] + body.removesuffix(newline) + text[end - text[:end].endswith("\r") :]
+    return text[:begin] + body.removesuffix(newline) + text[_line_end(text, _end(text, old)) :]
 
 
 def show(section: str, name: str, entry: Mapping[str, object]) -> str:
@@ -109,17 +109,21 @@ def _pair(node: Node | None, key: str) -> tuple[Any, Any] | None:
     )
 
 
-def _end(node: Any) -> int:
-    """Return where the last thing written in a node ends: a block's own end is that of what follows it."""
-    if isinstance(node, ScalarNode) or node.flow_style or not node.value:
-        return int(node.end_mark.index)
-    last = node.value[-1]
-    return _end(last[1] if isinstance(last, tuple) else last)
+def _end(text: str, pair: tuple[Any, Any]) -> int:
+    """Return where the last thing written in a key's value ends: the end that is told may be that of what follows."""
+    key, node = pair
+    if isinstance(node, MappingNode) and node.value and not node.flow_style:
+        return _end(text, node.value[-1])
+    if isinstance(node, SequenceNode) and node.value and not node.flow_style:
+        return _end(text, (key, node.value[-1]))
+    if isinstance(node, ScalarNode) and not node.value and node.style is None:
+        return text.index(":", key.end_mark.index) + 1
+    return len(text[: node.end_mark.index].rstrip())
 
 
 def _line_end(text: str, at: int) -> int:
     end = text.find("\n", at)
-    return len(text) if end < 0 else end
+    return len(text) if end < 0 else end - text[:end].endswith("\r")
 
 
 def _words(error: Exception) -> str:

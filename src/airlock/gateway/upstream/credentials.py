@@ -13,14 +13,21 @@ from airlock.edge.httpc import header_line
 from airlock.edge.tokenexchange import ExchangeFailed, TokenExchange
 from airlock.gateway.upstream.port import Outgoing
 
-__all__ = ["Credential", "Exchanged"]
+__all__ = ["Credential", "Exchanged", "NoCredential"]
+
+
+class NoCredential(UpstreamError):
+    """One caller has no credential for the upstream: nothing was sent, and it says nothing about the server."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(UpstreamFailure.UNREACHABLE, f"token exchange failed: {why}", reached=False)
 
 
 class Credential(Protocol):
     """Gives each request its own credential."""
 
     async def line(self, outgoing: Outgoing) -> bytes:
-        """Return the whole `Authorization` line. Raises UpstreamError, nothing sent."""
+        """Return the whole `Authorization` line. Raises NoCredential."""
         ...
 
     def refused(self, outgoing: Outgoing) -> None:
@@ -43,11 +50,11 @@ class Exchanged:
     async def line(self, outgoing: Outgoing) -> bytes:
         if outgoing.subject is None:
             # SECURITY: without a token of the caller there is nothing to act on: no other credential stands in.
-            raise _failed("the caller came without a token")
+            raise NoCredential("the caller came without a token")
         try:
             token = await self._exchange.token(outgoing.principal, outgoing.subject)
         except ExchangeFailed as error:
-            raise _failed(str(error)) from None
+            raise NoCredential(str(error)) from None
         return header_line(b"authorization", b"Bearer " + token.reveal().encode("ascii"))
 
     def refused(self, outgoing: Outgoing) -> None:
@@ -56,7 +63,3 @@ class Exchanged:
 
     async def close(self) -> None:
         await self._exchange.close()
-
-
-def _failed(why: str) -> UpstreamError:
-    return UpstreamError(UpstreamFailure.UNREACHABLE, f"token exchange failed: {why}", reached=False)

@@ -80,7 +80,11 @@ def test_why_a_token_names_nobody_is_told_in_our_own_words(change: dict[str, obj
 def test_a_principal_says_until_when_and_with_which_scopes_but_not_its_token():
     known = RULES.judge({**GOOD, "scope": "mcp:use"}, b"t.o.k")
     assert known is not None
-    assert (known[0].proof.until, known[0].proof.scopes, known[0].proof.token) == (200.0, {"mcp:use"}, None)
+    assert (known[0].proof.until, known[0].proof.scopes, known[0].proof.token) == (
+        200.0,
+        frozenset({"mcp:use"}),
+        None,
+    )
 
 
 def test_the_token_is_kept_where_it_is_exchanged_and_is_not_shown():

@@ -313,6 +313,10 @@ def test_a_new_token_makes_no_new_principal():
     assert first == second == Principal("alice")
     assert first is not None
     assert second is not None
-    assert (first.proof.until, second.proof.until, second.proof.scopes) == (NOW + 60, NOW + 61, {"a"})
+    assert (first.proof.until, second.proof.until, second.proof.scopes) == (
+        NOW + 60,
+        NOW + 61,
+        frozenset({"a"}),
+    )
     assert second.proof.token is not None
     assert second.proof.token.reveal().encode() == token({**CLAIMS, "exp": NOW + 61, "scope": "a"})

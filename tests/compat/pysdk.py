@@ -111,6 +111,7 @@ async def _freely(url: str, mode: str, label: str) -> dict[str, Any]:
                 scope.cancel()
 
             await client.call_tool("endless", {"label": label}, progress_callback=leave)
+        facts["cancels"] = text(await client.call_tool("ended", {"label": label})) == "cancelled"
         try:
             refused = await client.call_tool("test_simple_text", {})
             facts["refused"] = rule(refused) if refused.is_error else ""

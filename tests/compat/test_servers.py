@@ -14,6 +14,7 @@ from tests.compat.programs import SERVERS, Server, Site, version
 from tests.compat.pysdk import LEGACY, MODERN, Person, connected, rule, text
 from tests.compat.standing import CAREFUL, described, gateway, policy, spoken
 from tests.compat.witness import calls_of
+from tests.fakes.processes import START_S
 
 EACH = [(server, transport) for server in SERVERS for transport in server.transports]
 IDS = [f"{server.name}-{transport}" for server, transport in EACH]
@@ -55,7 +56,8 @@ async def test_a_real_server_serves_both_eras_and_changes_what_was_confirmed_onc
     servers.add(row)
     rules = policy([server.read.tool, server.change.tool])
     with described(server, transport, site, kept) as entry:
-        (tmp_path / "upstreams.yaml").write_text(json.dumps({"upstreams": {"one": {**entry, "prefix": ""}}}))
+        one = {**entry, "prefix": "", "limits": {"list_timeout_s": START_S}}
+        (tmp_path / "upstreams.yaml").write_text(json.dumps({"upstreams": {"one": one}}))
         with gateway(tmp_path, rules, "--upstreams", "upstreams.yaml") as gate:
             for name, mode in (("modern", MODERN), ("legacy", LEGACY)):
                 row[name] = await reads(gate.url, mode, server, site)

@@ -62,6 +62,7 @@ async function freely() {
   } catch (error) {
     facts.aborted = String(error);
   }
+  facts.cancels = text(await call("ended", { label })) === "cancelled";
   try {
     const refused = await call("test_simple_text", {});
     facts.refused = refused.isError ? rule(refused) : "";

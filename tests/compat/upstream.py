@@ -1,6 +1,7 @@
-"""The conformance server with four tools more, which show what reaches a server while a call runs.
+"""The conformance server with six tools more, which show what reaches a server while a call runs.
 
-It knows what each tool leaves in the file `COMPAT_EFFECTS` names; it must not know who called.
+It knows what each tool waits for, and what `change` leaves in the file that COMPAT_EFFECTS names; it must not know who
+called.
 Run as `python -m tests.compat.upstream [--era dual|legacy|modern]`; it prints `ready PORT` when it listens.
 """
 
@@ -19,41 +20,41 @@ from tests.conformance.material import tool
 __all__ = ["PATIENCE_S", "TOOLS"]
 
 PATIENCE_S: Final = 5.0
-"""How long `paced` waits for the client that should have heard of it by then."""
-TOOLS: Final = ("change", "paced", "go_on", "endless", "ask")
+"""How long a tool waits for what should have come by then."""
+TOOLS: Final = ("change", "paced", "go_on", "endless", "ended", "ask")
 
 _LABEL: Final = {"label": {"type": "string"}}
-_GOING: Final[dict[str, asyncio.Event]] = {}
+_EVENTS: Final[dict[tuple[str, str], asyncio.Event]] = {}
 
 
-def _effect(word: str, call: Call) -> None:
-    with Path(os.environ["COMPAT_EFFECTS"]).open("a", encoding="utf-8") as file:
-        file.write(f"{word} {call.arguments['label']}\n")
+def _event(word: str, call: Call) -> asyncio.Event:
+    return _EVENTS.setdefault((word, str(call.arguments["label"])), asyncio.Event())
 
 
-def _going(call: Call) -> asyncio.Event:
-    return _GOING.setdefault(str(call.arguments["label"]), asyncio.Event())
+async def _within(event: asyncio.Event) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), PATIENCE_S)
+    except TimeoutError:
+        return False
+    return True
 
 
 @tool("Changes something", **_LABEL)
 async def change(call: Call) -> list[dict[str, Any]]:
-    _effect("changed", call)
+    with Path(os.environ["COMPAT_EFFECTS"]).open("a", encoding="utf-8") as file:
+        file.write(f"changed {call.arguments['label']}\n")
     return [text("changed")]
 
 
 @tool("Reports progress, then waits until somebody who heard of it calls go_on", **_LABEL)
 async def paced(call: Call) -> list[dict[str, Any]]:
     await call.progress(1, 2)
-    try:
-        await asyncio.wait_for(_going(call).wait(), PATIENCE_S)
-    except TimeoutError:
-        return [text("nobody went on")]
-    return [text("went on")]
+    return [text("went on" if await _within(_event("go on", call)) else "nobody went on")]
 
 
 @tool("Lets paced go on", **_LABEL)
 async def go_on(call: Call) -> list[dict[str, Any]]:
-    _going(call).set()
+    _event("go on", call).set()
     return [text("said so")]
 
 
@@ -63,9 +64,14 @@ async def endless(call: Call) -> list[dict[str, Any]]:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        _effect("cancelled", call)
+        _event("ended", call).set()
         raise
     return []
+
+
+@tool("Tells whether endless was cancelled by now, or is soon", **_LABEL)
+async def ended(call: Call) -> list[dict[str, Any]]:
+    return [text("cancelled" if await _within(_event("ended", call)) else "still running")]
 
 
 @tool("Asks for a name", **_LABEL)

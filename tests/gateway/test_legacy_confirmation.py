@@ -205,6 +205,8 @@ async def test_a_call_is_held_and_a_yes_by_the_link_releases_it(mode: str):
     assert gated.executed == 1
     assert len(gated.world.client.sent) == 2  # one dry run, one real one: no poll reached the upstream
     assert gated.rig.front.counts.confirmations == 0
+    pairs = [record for record in gated.world.records if record["method"] == "tools/call"]
+    assert len(pairs) == 4  # the question and the run: looking whether somebody has decided leaves no record
     await gated.rig.front.close()
 
 

@@ -128,7 +128,7 @@ async def test_size_and_door_come_before_the_token() -> None:
     host = (b"host", b"gw.example")
     assert (await world.http(b"{}", [(b"host", b"evil.example"), JSON, BOTH])).status == 403
     assert (await world.http(b"{}", [host, (b"content-type", b"text/plain"), BOTH])).status == 415
-    assert (await world.http(b"{}", [host, JSON])).status == 406
+    assert (await world.http(b"{}", [host, JSON, (b"mcp-protocol-version", b"2026-07-28")])).status == 406
     assert (await world.http(b"x" * 4097, [host, JSON, BOTH, (b"content-length", b"4097")])).status == 413
     assert (await world.http(b"{}", [host, JSON, BOTH])).status == 401
 
@@ -251,6 +251,7 @@ async def test_a_subscription_ends_in_order_when_the_token_does() -> None:
         )
     subscription = upstream.opened.get_nowait()
     assert subscription.left
+    assert world.records[-1]["detail"]["ended"] == "the caller's token expired"
     assert got.result == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s1"}}
 
 

@@ -252,14 +252,15 @@ class App:
         if request.method != _LISTEN:
             return await governed
         running, draining = asyncio.ensure_future(governed), asyncio.ensure_future(self._draining.wait())
-        left_s = _left_s(principal, self._gate.clock.now())
+        left_s, ended = _left_s(principal, self._gate.clock.now()), None
         try:
             await asyncio.wait({running, draining}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 return running.result()
+            ended = "the caller's token expired"
         finally:
             draining.cancel()
-            running.cancel("the gateway stops" if self._draining.is_set() else None)
+            running.cancel("the gateway stops" if self._draining.is_set() else ended)
             await asyncio.wait({running, draining})
         result = {"resultType": "complete", "_meta": {_SUBSCRIPTION: request.id}}
         return Answer(200, body.encode(jsonrpc.result(request.id, result)))

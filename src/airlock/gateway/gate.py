@@ -5,6 +5,8 @@ Knows no rule; the flows do. A reload swaps `snapshot`; a call keeps the one it 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from airlock.core.policy.model import Policy
@@ -24,6 +26,9 @@ from airlock.gateway.outofband import Approvers
 from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Upstream
 
+if TYPE_CHECKING:
+    from airlock.gateway.hygiene import Cleaner
+
 __all__ = ["Answer", "Gate", "Snapshot", "served"]
 
 _NO_PINS = Pins()
@@ -38,7 +43,8 @@ def served(policy: Policy, *, wide: bool) -> frozenset[str]:
 class Snapshot(msgspec.Struct, frozen=True):
     """Policy and pins as one pair, and what was made from them. `listings` remembers answers that came before.
 
-    `methods` are those that are served under this policy; `wide` serves more than the seed's three.
+    `methods` are those that are served under this policy; `wide` serves more than the seed's three. `hygiene` makes
+    what cleans an answer; None: contents are marked only.
     """
 
     policy: Policy
@@ -47,11 +53,20 @@ class Snapshot(msgspec.Struct, frozen=True):
     listings: Listings
     methods: frozenset[str] = METHODS
     wide: bool = False
+    hygiene: type[Cleaner] | None = None
 
     @classmethod
-    def of(cls, policy: Policy, pins: Pins = _NO_PINS, *, wide: bool = False) -> Snapshot:
+    def of(
+        cls,
+        policy: Policy,
+        pins: Pins = _NO_PINS,
+        *,
+        wide: bool = False,
+        hygiene: type[Cleaner] | None = None,
+    ) -> Snapshot:
         """Build the scanner for the tools of `policy`."""
-        return cls(policy, pins, Scanner(policy.tools), Listings(), served(policy, wide=wide), wide)
+        methods = served(policy, wide=wide)
+        return cls(policy, pins, Scanner(policy.tools), Listings(), methods, wide, hygiene)
 
 
 class Gate(msgspec.Struct):

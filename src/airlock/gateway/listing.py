@@ -45,6 +45,7 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     entry.verdict, entry.rule_id = Verdict.ALLOW, Rule.PASSTHROUGH
     opened: Open | None = None
     suspicious = 0
+    refused = "null"
     try:
         # 1
         opened = gate.recorder.intent(entry)
@@ -61,7 +62,9 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
             answer = None
             if shaped is None:
                 answer = http.read(reply, sent)
-                if answer.result is not None:
+                if answer.result is None:
+                    refused = _refused(answer.message, snapshot)
+                else:
                     shaped = _shape(answer.result, request.method, snapshot, principal, merged)
                     if raw is not None:
                         snapshot.listings.keep(request.method, principal, raw, shaped)
@@ -83,7 +86,7 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
                 )
         # 8
         opened.close(
-            upstream_status=reply.status, detail_json="null" if shaped is None else shaped.detail_json
+            upstream_status=reply.status, detail_json=refused if shaped is None else shaped.detail_json
         )
         if answer is not None:
             return Answer(answer.status, body.encode(answer.message))
@@ -97,6 +100,15 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
     finally:
         if gate.tracer is not None:
             _traced(gate, request, principal, trace, entry, suspicious)
+
+
+def _refused(message: dict[str, object], snapshot: Snapshot) -> str:
+    """Clean an error in place where hygiene is on; return the `detail` of the outcome."""
+    if snapshot.hygiene is None:
+        return "null"
+    cleaner = snapshot.hygiene(snapshot.policy.hygiene)
+    cleaner.error(message)
+    return values.detail_json(cleaner.noted({}) or None)
 
 
 def _describe(result: dict[str, object], snapshot: Snapshot) -> None:
@@ -147,6 +159,9 @@ def _shape(
         own.update(merged)
     if method == _DISCOVER and snapshot.wide:
         _describe(result, snapshot)
+    cleaner = None if snapshot.hygiene is None else snapshot.hygiene(snapshot.policy.hygiene)
+    if cleaner is not None and method == _DISCOVER:
+        cleaner.described(result)
     dropped: list[str] = []
     findings: list[dict[str, object]] = []
     if method == _LIST:
@@ -170,12 +185,20 @@ def _shape(
                 kept, dropped = pinning.split(kept, snapshot.pins)
                 if dropped:
                     own[meta.PIN_MISMATCH] = len(dropped)
+            if cleaner is not None:
+                kept = cleaner.tools(kept, policy)
             result["tools"] = kept
             # 7
             findings = snapshot.scanner.scan_tools(kept)
-            if findings:
-                own[meta.SUSPICIOUS] = findings
-    detail = "null"
+    noted: dict[str, object] = {}
+    if cleaner is not None:
+        noted = cleaner.noted(noted)
+        findings = cleaner.findings("tool" if method == _LIST else "block", findings)
+        if noted:
+            own = meta.strip_holder(result) if "_meta" not in result else own
+            cleaner.tell(own)
     if findings:
-        detail = values.detail_json({"suspicious": sorted({str(finding["rule"]) for finding in findings})})
+        own[meta.SUSPICIOUS] = findings
+        noted = {**noted, "suspicious": sorted({str(finding["rule"]) for finding in findings})}
+    detail = values.detail_json(noted) if noted else "null"
     return Listing(body.encode(result), detail, tuple(dropped), len(findings))

@@ -17,6 +17,7 @@ __all__ = [
     "HIDDEN_PROMPTS",
     "HIDDEN_RESOURCES",
     "HIDDEN_TOOLS",
+    "HYGIENE",
     "IDEMPOTENCY_KEY",
     "ISOLATED",
     "MESSAGE",
@@ -58,6 +59,7 @@ HIDDEN_PROMPTS = PREFIX + "hidden_prompts"
 PIN_MISMATCH = PREFIX + "pin_mismatch"
 UNAVAILABLE = PREFIX + "unavailable"
 ISOLATED = PREFIX + "isolated"
+HYGIENE = PREFIX + "hygiene"
 PRINCIPAL = PREFIX + "principal"
 GROUPS = PREFIX + "groups"
 
@@ -122,6 +124,11 @@ SET: tuple[tuple[str, str, str], ...] = (
         ISOLATED,
         "lists of several upstreams, when there are any",
         "number of entries left out because their name is bad or stands twice",
+    ),
+    (
+        HYGIENE,
+        "results, previews, listings and descriptions in which something was replaced",
+        "object: `invisible` (characters), `secrets`, `kinds` (array of rules)",
     ),
     (PRINCIPAL, "requests to the upstream", "text: who asks"),
     (GROUPS, "requests to the upstream, of a caller with groups", "array of texts"),

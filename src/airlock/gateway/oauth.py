@@ -155,7 +155,7 @@ def insecure(url: str) -> str:
     except ValueError:
         # SECURITY: the address may hold a password, so it is not repeated.
         return "must be an address with a host, without user name, password or fragment"
-    if target.scheme == "https" or (target.scheme == "http" and is_loopback(target.host)):
+    if target.scheme == "https" or is_loopback(target.host):
         return ""
     return "must be https, or on loopback"
 

@@ -6,11 +6,15 @@ Pure. Knows the shapes of results (mcp.md 4, 7, 9, 23); does not know who asked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from airlock.core.policy.model import OutputLimits
 from airlock.core.text.scan import Scanner
 from airlock.gateway import body, meta
 from airlock.gateway.shaping import Shaped
+
+if TYPE_CHECKING:
+    from airlock.gateway.hygiene import Cleaner
 
 __all__ = ["LONGEST_TTL_MS", "Piece", "bare", "contents", "listing", "messages"]
 
@@ -23,12 +27,24 @@ Piece = tuple[str, Callable[[str], dict[str, object]]]
 _LABELS = {"uri": "resource", "uriTemplate": "resource", "name": "prompt"}
 
 
-def bare(result: dict[str, object]) -> Shaped:
-    """Shape a result whose texts are not looked at, in place: a question, a completion."""
+def bare(result: dict[str, object], cleaner: Cleaner | None = None) -> Shaped:
+    """Shape a result whose texts are not capped or marked, in place: a question, a completion.
+
+    `cleaner` here and below: of content hygiene, where it is on.
+    """
     if "_meta" in result:
         meta.strip_holder(result)
     meta.strip_questions(result.get("inputRequests"))
-    return Shaped(body.encode(result))
+    detail: dict[str, object] = {}
+    findings: list[dict[str, object]] = []
+    if cleaner is not None:
+        cleaner.questions(result)
+        detail, findings = cleaner.noted(detail), cleaner.findings("block", findings)
+        if detail:
+            cleaner.tell(own := meta.strip_holder(result))
+            if findings:
+                own[meta.SUSPICIOUS] = findings
+    return Shaped(body.encode(result), _noticed(detail, findings), len(findings))
 
 
 def listing(
@@ -38,6 +54,7 @@ def listing(
     may_see: Callable[[str], bool],
     scanner: Scanner,
     told: dict[str, object],
+    cleaner: Cleaner | None = None,
 ) -> Shaped | None:
     """Cut a listing in place to what `may_see` says; None when it holds no list to cut.
 
@@ -56,30 +73,48 @@ def listing(
         if isinstance(item, dict) and isinstance(name := item.get(key), str) and may_see(name)
     ]
     meta.strip_items(kept)
+    if cleaner is not None:
+        kept = cleaner.listed(kept, key)
+        cleaner.tell(own)
     result[member] = kept
     _private(result)
     own[meta.HIDDEN_PROMPTS if key == "name" else meta.HIDDEN_RESOURCES] = len(items) - len(kept)
     findings = scanner.scan_named(_LABELS[key], _told(kept, key))
+    detail: dict[str, object] = {}
+    if cleaner is not None:
+        detail, findings = cleaner.noted(detail), cleaner.findings(_LABELS[key], findings)
     if findings:
         own[meta.SUSPICIOUS] = findings
-    return Shaped(body.encode(result), _noticed({}, findings), len(findings))
+    return Shaped(body.encode(result), _noticed(detail, findings), len(findings))
 
 
-def contents(result: dict[str, object], uri: str, limits: OutputLimits, scanner: Scanner) -> Shaped:
+def contents(
+    result: dict[str, object],
+    uri: str,
+    limits: OutputLimits,
+    scanner: Scanner,
+    cleaner: Cleaner | None = None,
+) -> Shaped:
     """Shape the result of a `resources/read` of `uri` in place."""
     meta.strip_items(result.get("contents"))
+    if cleaner is not None:
+        cleaner.contents(result)
     _private(result)
     alone: Piece = ("", lambda text: {"uri": uri, "mimeType": "text/plain", "text": text})
-    return _shaped(result, "contents", _content, alone, limits, scanner)
+    return _shaped(result, "contents", _content, alone, limits, scanner, cleaner)
 
 
-def messages(result: dict[str, object], limits: OutputLimits, scanner: Scanner) -> Shaped:
+def messages(
+    result: dict[str, object], limits: OutputLimits, scanner: Scanner, cleaner: Cleaner | None = None
+) -> Shaped:
     """Shape the result of a `prompts/get` in place."""
     held = result.get("messages")
     meta.strip_items(held)
     meta.strip_blocks([block for _, block in _blocks(held)])
+    if cleaner is not None:
+        cleaner.messages(result)
     alone: Piece = ("", lambda text: {"role": "user", "content": {"type": "text", "text": text}})
-    return _shaped(result, "messages", _message, alone, limits, scanner)
+    return _shaped(result, "messages", _message, alone, limits, scanner, cleaner)
 
 
 def _shaped(
@@ -89,11 +124,16 @@ def _shaped(
     alone: Piece,
     limits: OutputLimits,
     scanner: Scanner,
+    cleaner: Cleaner | None,
 ) -> Shaped:
     """Cap and mark: `piece` finds the text in an item of `member`, `alone` makes one for a note without a text."""
     own = meta.strip_holder(result)
+    if cleaner is not None:
+        cleaner.tell(own)
     encoded, detail = _capped(result, own, member, piece, alone, limits)
     findings = scanner.scan_texts(_numbered(result.get(member)))
+    if cleaner is not None:
+        detail, findings = cleaner.noted(detail), cleaner.findings("block", findings)
     if findings:
         own[meta.SUSPICIOUS] = findings
         encoded = body.encode(result)

@@ -13,6 +13,7 @@ import signal
 import socket
 from contextlib import ExitStack
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from airlock.core.approval.ticket import Keys
 from airlock.core.errors import AirlockError, ConfigError
@@ -45,6 +46,9 @@ from airlock.gateway.upstream.port import Upstream
 from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
 from airlock.gateway.watching import Watching, recorder
+
+if TYPE_CHECKING:
+    from airlock.gateway.hygiene import Cleaner
 
 __all__ = ["STRICT_STATUS", "serve"]
 
@@ -105,6 +109,7 @@ class _Start:
         self.specs = specs or parts.load_specs(flags, env, self.limits)
         self.wide = defaults.front(flags) == "dual"
         self.hold_s = settings.hold_seconds(env)
+        self.cleaner = _cleaner() if settings.hygiene(env, defaults) else None
         self.oauth = oauth.resource_server(env)
         settings.door(flags, env, defaults, 0)
         settings.check_workers(flags, env, defaults)
@@ -178,7 +183,7 @@ class _Start:
         upstream = self._upstream(clock)
         metrics = self.watching.metrics()
         gate = Gate(
-            snapshot=Snapshot.of(self.policy, self.pins, wide=self.wide),
+            snapshot=Snapshot.of(self.policy, self.pins, wide=self.wide, hygiene=self.cleaner),
             store=store,
             recorder=recorder(metrics, audit.sink, clock, log.line),
             upstream=upstream,
@@ -263,6 +268,13 @@ class _Start:
             return await inside(gate, request, principal, trace)
 
         return LegacyFront(govern, govern, gate, LegacySettings(hold_s=self.hold_s))
+
+
+def _cleaner() -> type[Cleaner]:
+    # Only where it is used: its expressions take some milliseconds to compile.
+    from airlock.gateway.hygiene import Cleaner
+
+    return Cleaner
 
 
 def _address(sock: socket.socket) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "collapses",
     "door",
     "hold_seconds",
+    "hygiene",
     "metering",
     "rates",
     "upstream_auth",
@@ -90,6 +91,7 @@ DIFFERENCES: tuple[tuple[str, str, str], ...] = (
     ("AIRLOCK_RATE_PROMPTS", "`0`: no limit", "`20/60`"),
     ("AIRLOCK_COLLAPSE", "`0`: every call asks anew", "`1`"),
     ("AIRLOCK_METRICS", "`0`: `/metrics` is 404", "on loopback: `/metrics` for the names of this machine"),
+    ("AIRLOCK_HYGIENE", "`0`: contents are marked only", "`1`"),
 )
 """Setting, its default in `mcp-airlock`, its default in `airlock gateway serve`. The reference shows this table."""
 
@@ -137,6 +139,11 @@ def check_workers(flags: Flags, env: Environment, defaults: Defaults) -> None:
         raise ConfigError("", f"--workers {flags.workers} needs AIRLOCK_SECRET: they must sign with one key")
     if not hasattr(os, "fork"):
         raise ConfigError("", "--workers needs a system with fork")
+
+
+def hygiene(env: Environment, defaults: Defaults) -> bool:
+    """Whether contents are cleaned, or marked only as the seed says. Raises ConfigError."""
+    return _switch(env, "AIRLOCK_HYGIENE", usual=defaults.durable)
 
 
 HOLD_S = 45

@@ -5,6 +5,8 @@ Pure. SPEC: gateway.md 6.14, 3.5, 9.6, 10.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from airlock.core.decision import Verdict
@@ -12,6 +14,9 @@ from airlock.core.policy.model import OutputLimits
 from airlock.core.rules import Rule
 from airlock.core.text.scan import Scanner
 from airlock.gateway import body, meta, output
+
+if TYPE_CHECKING:
+    from airlock.gateway.hygiene import Cleaner
 
 __all__ = ["Shaped", "shape"]
 
@@ -34,8 +39,9 @@ def shape(
     verdict: Verdict,
     rule: Rule,
     dry_run: bool | None,
+    cleaner: Cleaner | None = None,
 ) -> Shaped:
-    """Shape `result` in place and encode it."""
+    """Shape `result` in place and encode it. `cleaner`: of content hygiene, where it is on."""
     own = meta.strip_holder(result)
     meta.strip_blocks(result.get("content"))
     own[meta.VERDICT] = verdict
@@ -44,10 +50,15 @@ def shape(
     detail: dict[str, object] | None = None
     findings: list[dict[str, object]] = []
     try:
+        if cleaner is not None:
+            cleaner.result(result)
+            cleaner.tell(own)
         encoded, detail = output.capped(result, limits, dry=dry_run is True)
         structured = result.get("structuredContent")
         text = None if structured is None else body.written(structured)
         findings = scanner.scan_result(result, text)
+        if cleaner is not None:
+            detail, findings = cleaner.noted(detail or {}) or None, cleaner.findings("block", findings)
         if findings:
             own[meta.SUSPICIOUS] = findings
             detail = {**(detail or {}), "suspicious": sorted({str(finding["rule"]) for finding in findings})}

@@ -156,6 +156,12 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
         "cannot ask that person itself. Less than the client's own patience.",
     ),
     (
+        "AIRLOCK_HYGIENE",
+        BY_PROGRAM,
+        "`1` replaces characters that people cannot see, and secrets that are recognised, in what a model reads. `0` "
+        "marks only. A policy's `hygiene` says which rules are not applied.",
+    ),
+    (
         "AIRLOCK_ALLOWED_HOSTS",
         BY_PROGRAM,
         "Values of `Host` that are served, separated by commas. Any other is answered with 403.",

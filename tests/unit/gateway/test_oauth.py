@@ -58,7 +58,7 @@ def test_what_would_not_be_enforced_without_a_resource_stops_the_start(name: str
     ("url", "problem"),
     [
         ("http://gw.example/mcp", "must be https, or on loopback"),
-        ("unix:/run/gw.sock", "must be https, or on loopback"),
+        ("unix:/run/gw.sock", "must be an address with a host"),
         ("gw.example/mcp", "must be an address with a host"),
         ("https://gw.example/mcp#x", "must be an address with a host"),
         ("https://user:hunter2@gw.example/mcp", "must be an address with a host"),

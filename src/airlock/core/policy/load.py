@@ -39,23 +39,18 @@ Path = tuple[str | int, ...]
 
 _TOP = (
     "version", "environment", "output", "blast_radius", "tools", "resources", "prompts", "completion", "sampling",
-    "roots", "elicitation", "upstream_questions",
+    "roots", "elicitation", "upstream_questions", "hygiene",
 )  # fmt: skip
 _OUTPUT = ("max_chars", "chars_per_token")
 _RADIUS = ("max_per_call", "max_per_principal", "window_s")
 _TOOL = (
-    "tiers",
-    "principals",
-    "description",
-    "count_arg",
-    "output",
-    "blast_radius",
-    "where",
-    "upstream_questions",
-)
+    "tiers", "principals", "description", "count_arg", "output", "blast_radius", "where", "upstream_questions",
+    "hygiene",
+)  # fmt: skip
 _ACCESS = ("environments", "principals")
 _QUESTIONS = tuple(kind.value for kind in UpstreamQuestions)
 _TIERS = tuple(tier.value for tier in Tier)
+_HYGIENE, _ALLOWED = ("allow",), ("rule", "reason")
 _MATCHERS = ("equals", "in", "not_in", "regex")
 _RULE = ("arg", *_MATCHERS, "env", "optional")
 
@@ -100,25 +95,27 @@ class _Reading:
         output = self._output(("output",), top["output"]) if "output" in top else OutputLimits()
         radius = self._radius(("blast_radius",), top["blast_radius"]) if "blast_radius" in top else Radius()
         questions = self._questions((), top, UpstreamQuestions.REFUSE)
+        hygiene = self._hygiene((), top, {})
         tools = self._mapping(("tools",), top.get("tools", {})) or {}
         return Policy(
             environment=environment or own or "",
             tools={
-                name: self._tool(("tools", name), body, output, radius, questions)
+                name: self._tool(("tools", name), body, output, radius, questions, hygiene)
                 for name, body in tools.items()
             },
             output=output,
             radius=radius,
-            resources=self._rules("resources", top, output),
-            prompts=self._rules("prompts", top, output),
+            resources=self._rules("resources", top, output, hygiene),
+            prompts=self._rules("prompts", top, output, hygiene),
             completion=self._section("completion", top),
             sampling=self._section("sampling", top),
             roots=self._section("roots", top),
             elicitation=self._section("elicitation", top),
+            hygiene=hygiene,
         )
 
     def _rules(
-        self, section: str, top: Mapping[str, object], output: OutputLimits
+        self, section: str, top: Mapping[str, object], output: OutputLimits, hygiene: Mapping[str, str]
     ) -> tuple[AccessRule, ...] | None:
         if section not in top:
             return None
@@ -135,6 +132,7 @@ class _Reading:
                     pattern=Glob.of(pattern, paths=paths),
                     access=self._access(path, keys),
                     output=self._output((*path, "output"), keys["output"]) if "output" in keys else output,
+                    hygiene=hygiene,
                 )
             )
         return tuple(rules)
@@ -151,7 +149,13 @@ class _Reading:
         return Access(environments, principals)
 
     def _tool(
-        self, path: Path, body: object, output: OutputLimits, radius: Radius, questions: UpstreamQuestions
+        self,
+        path: Path,
+        body: object,
+        output: OutputLimits,
+        radius: Radius,
+        questions: UpstreamQuestions,
+        hygiene: Mapping[str, str],
     ) -> ToolPolicy:
         keys = self._mapping(path, body, _TOOL)
         if keys is None:
@@ -171,7 +175,37 @@ class _Reading:
             own_radius=own_radius,
             where=self._where((*path, "where"), keys.get("where", [])),
             questions=self._questions(path, keys, questions),
+            hygiene=self._hygiene(path, keys, hygiene),
         )
+
+    def _hygiene(
+        self, path: Path, keys: Mapping[str, object], default: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        if "hygiene" not in keys:
+            return default
+        from airlock.core.redact.results import (
+            RULES,
+        )  # many expressions to compile, for a key that few files have
+
+        path = (*path, "hygiene")
+        block = self._mapping(path, keys["hygiene"], _HYGIENE) or {}
+        allowed: dict[str, str] = {}
+        if "allow" not in block:
+            return allowed
+        for at, item in self._items((*path, "allow"), block["allow"]):
+            entry = self._mapping(at, item, _ALLOWED)
+            if entry is None:
+                continue
+            rule, reason = entry.get("rule", ""), entry.get("reason", "")
+            if not isinstance(rule, str) or rule not in RULES:
+                self._fault((*at, "rule"), f"must be one of {_listed(RULES)}{_got(rule)}")
+            elif rule in allowed:
+                self._fault((*at, "rule"), f"stands twice{_got(rule)}")
+            elif not isinstance(reason, str) or not reason.strip():
+                self._fault((*at, "reason"), f"must say why{_got(reason)}")
+            else:
+                allowed[rule] = reason
+        return allowed
 
     def _questions(
         self, path: Path, keys: Mapping[str, object], default: UpstreamQuestions

@@ -114,8 +114,9 @@ class WhereRule(msgspec.Struct, frozen=True):
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the policy says about one tool; `output`, `radius`, `questions` are resolved: its own or the policy's.
 
-    `own_radius` tells whether `radius` was written at the tool. `tiers` maps an environment to a tier,
-    `principals` a principal's name, or `group:` and a group's, to such a map.
+    So is `hygiene`: the rules of content hygiene that are not applied, each with the reason why. `own_radius` tells
+    whether `radius` was written at the tool. `tiers` maps an environment to a tier, `principals` the name of a
+    principal, or `group:` and a group's, to such a map.
     """
 
     tiers: Mapping[str, Tier]
@@ -127,6 +128,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     own_radius: bool = False
     where: tuple[WhereRule, ...] = ()
     questions: UpstreamQuestions = UpstreamQuestions.REFUSE
+    hygiene: Mapping[str, str] = {}
 
     def tier(self, principal: Principal, environment: str) -> Tier | None:
         """Return the tier of `principal` in `environment`, or None when there is none.
@@ -149,11 +151,12 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources or prompts of one pattern: who may have them, and how long they may be (resolved as for tools)."""
+    """Resources or prompts of one pattern: who may have them, and `output` and `hygiene`, resolved as for tools."""
 
     pattern: Glob
     access: Access = Access()
     output: OutputLimits = OutputLimits()
+    hygiene: Mapping[str, str] = {}
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +176,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Access | None = None
     roots: Access | None = None
     elicitation: Access | None = None
+    hygiene: Mapping[str, str] = {}
 
     def tool(self, name: str) -> ToolPolicy | None:
         """Return what the policy says about the tool `name`, or None when it does not list it."""

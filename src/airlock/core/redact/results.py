@@ -21,17 +21,20 @@ import msgspec
 
 from airlock.core.redact import assigned, forms
 from airlock.core.redact.forms import Span
-from airlock.core.text.hygiene import SUSPECT
+from airlock.core.text import hygiene
 
 try:
     import re2
 except ImportError:  # the extra `regex` is not installed: every text is looked at closely
     re2 = None  # type: ignore[assignment]
 
-__all__ = ["KINDS", "Redacted", "redact", "worth_a_look"]
+__all__ = ["KINDS", "RULES", "Redacted", "redact", "worth_a_look"]
 
 KINDS: Final = (*forms.KINDS, *assigned.KINDS)
 """What a replaced secret is called, and what a policy calls the rule for it; the more specific first."""
+
+RULES: Final = (*hygiene.KINDS, *KINDS)
+"""All rules of content hygiene."""
 
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
@@ -106,5 +109,5 @@ def _compiled(pattern: str) -> re2._Regexp | None:
 
 
 _secrets = _compiled(_SECRETS)
-_quick = _compiled(f"[{SUSPECT}]|{_SECRETS}")
-_quick_json = _compiled(f"[{SUSPECT}]|{_SECRETS}|{_ESCAPED}")
+_quick = _compiled(f"[{hygiene.SUSPECT}]|{_SECRETS}")
+_quick_json = _compiled(f"[{hygiene.SUSPECT}]|{_SECRETS}|{_ESCAPED}")

@@ -50,14 +50,17 @@ def read(path: str) -> Held:
         return Held(path, place)
     except OSError as error:
         raise _refused(path, error) from error
-    with open(descriptor, "rb") as file:
+    try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise ConfigError(path, "not a regular file")
         if info.st_uid != os.geteuid():
             # Whoever is root for a moment would take the file from the user whose client reads it.
             raise ConfigError(path, "the file belongs to another user: run this as that user")
-        data = file.read(MAX_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_BYTES:
         raise ConfigError(path, f"longer than {MAX_BYTES} bytes")
     return Held(path, place, data, stat.S_IMODE(info.st_mode))

@@ -110,7 +110,7 @@ def _pair(node: Node | None, key: str) -> tuple[Any, Any] | None:
 
 
 def _end(text: str, pair: tuple[Any, Any]) -> int:
-    """Return where the last thing written in a key's value ends: the end that is told may be that of what follows."""
+    """Return where what is written in a key's value ends; a node's own end may be that of what follows it."""
     key, node = pair
     if isinstance(node, MappingNode) and node.value and not node.flow_style:
         return _end(text, node.value[-1])

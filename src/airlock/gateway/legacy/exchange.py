@@ -13,6 +13,7 @@ import msgspec
 
 from airlock.core.action import Action
 from airlock.core.approval import ticket
+from airlock.core.errors import StoreUnavailable
 from airlock.core.principal import Principal
 from airlock.core.rules import Rule
 from airlock.core.text.safe import one_line
@@ -125,7 +126,7 @@ class Exchange:
         self._key = self._key or self._attachable()
         if self._key is not None and isinstance(state, str):
             inside.confirmations.remember(*self._key, state)
-        poll = self._poll(state)
+        poll = self._poll(state, message)
         why = "nobody has answered yet"
         if "inputRequests" in result:
             pushed = self._pushed(result["inputRequests"])
@@ -234,8 +235,22 @@ class Exchange:
         asks = pushes.asked(self._call.session, requests, "")
         return self._call.push(asks[0]) if isinstance(asks, list) and asks else None
 
-    def _poll(self, state: object) -> hold.Poll:
+    def _poll(self, state: object, message: Message) -> hold.Poll:
+        """Return what looks whether a person has decided. The inside is asked, and records it, only when one has."""
+        gate = self._inside.gate
+        claims = ticket.open_agent(gate.confirmations.keys, state)
+
+        async def undecided() -> bool:
+            if not isinstance(claims, ticket.Claims) or gate.clock.now() >= claims.exp:
+                return False
+            try:
+                return not any(await gate.store.standing(claims.k, gate.clock.now()))
+            except StoreUnavailable:
+                return False  # the inside says so, and records it
+
         async def poll() -> Message:
+            if await undecided():
+                return hold.still_open(message)
             return await self._leg({"requestState": state})
 
         return poll

@@ -31,6 +31,7 @@ __all__ = [
     "not_confirmed",
     "out_of_band",
     "rule_of",
+    "still_open",
 ]
 
 HOLD_S: Final = 45.0
@@ -161,6 +162,11 @@ def is_spent(message: Message) -> bool:
 def rule_of(message: Message) -> object:
     """Return the rule id that an answer of the inside names, None when it names none."""
     return _own(message).get(meta.RULE_ID)
+
+
+def still_open(message: Message) -> Message:
+    """Return a message that says that a person has not answered yet. `message`: the inside's last word on it."""
+    return {"result": {"_meta": _still_open(message)}}
 
 
 def not_confirmed(tool: str, message: Message, *, attach: bool, why: str) -> tuple[str, dict[str, object]]:

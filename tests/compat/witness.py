@@ -108,7 +108,8 @@ def _end(sink: socket.socket) -> None:
 
 
 def main(kept: str, argv: list[str]) -> int:
-    """Run the server, and keep what comes in for it."""
+    """Run the server, and keep what comes in for it; the number of its process group is beside that."""
+    Path(kept).with_suffix(".pid").write_text(str(os.getpgid(0)))
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as server, open(kept, "ab", buffering=0) as file:
         assert server.stdin is not None
 

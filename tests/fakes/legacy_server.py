@@ -197,6 +197,7 @@ class Session:
         self.messages: list[Message] = []
         self.version: str | None = None
         self.gone = False
+        self.alive = True
         self.closed = False
         self.failing: list[BaseException] = []
         self._asked: dict[object, asyncio.Future[Message]] = {}

@@ -15,6 +15,7 @@ from airlock.gateway import changes as limits
 from airlock.gateway import listening
 from airlock.gateway.changes import Changes
 from airlock.gateway.gate import Answer, Snapshot
+from airlock.gateway.upstream.shared import SharedListens
 from tests.fakes.upstream_port import (
     ALICE,
     SUBSCRIPTION,
@@ -47,12 +48,17 @@ def snapshot(policy: dict[str, Any]) -> Snapshot:
 
 
 class Listening(World):
-    """A world in which clients listen. `close` makes every client leave."""
+    """A world in which clients listen, each with an upstream stream of its own or `shared` ones.
 
-    def __init__(self, policy: dict[str, Any] | None = None) -> None:
+    `close` makes every client leave.
+    """
+
+    def __init__(self, policy: dict[str, Any] | None = None, *, shared: bool = False) -> None:
         super().__init__(SECTIONS if policy is None else policy)
         self.upstream = FakeUpstream()
         self.gate.upstream = self.upstream
+        if shared:
+            self.gate.listens = SharedListens(self.upstream)
         self.changes = Changes()
         self.tasks: list[asyncio.Task[Answer]] = []
 
@@ -91,11 +97,13 @@ class Listening(World):
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.gate.listens is not None:
+            await self.gate.listens.close()
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[Listening]:
-    made = Listening()
+@pytest.fixture(params=["own streams", "shared streams"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[Listening]:
+    made = Listening(shared=request.param == "shared streams")
     yield made
     await made.close()
 
@@ -128,7 +136,9 @@ async def test_what_is_asked_goes_upstream_and_is_acknowledged_under_the_clients
     client, _ = world.listen({**ALL, "resourceSubscriptions": ["file:///docs/a"]}, request_id="42")
     subscription = await world.opened()
     assert subscription.asked == {**ALL, "resourceSubscriptions": ["file:///docs/a"]}
-    assert (subscription.outgoing.id, subscription.outgoing.method) == ("42", "subscriptions/listen")
+    shared = world.gate.listens is not None
+    assert subscription.outgoing.id == ("airlock-listen-1" if shared else "42")
+    assert subscription.outgoing.method == "subscriptions/listen"
     assert client.messages == []
     subscription.acknowledges()
     assert client.messages == [
@@ -242,7 +252,7 @@ async def test_over_the_number_of_subscriptions_a_caller_is_told_so(world: Liste
     await settled()
     got = await world.refused({})
     assert (got.status, got.code) == (200, -32603)
-    assert got.message["error"]["message"].startswith("airlock: this caller has 64 subscriptions open")
+    assert got.message["error"]["message"].startswith("airlock: this caller has 1024 subscriptions open")
     assert world.last_pair[1]["rule_id"] == "protocol.-32603"
     client, _ = world.listen({}, Principal("bob"))
     await client.came(1)

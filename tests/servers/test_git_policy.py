@@ -42,7 +42,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_the_git_policy_fits_the_real_server(repository: Path):
-    parameters = StdioServerParameters(command=program(), args=["--repository", str(repository)], env=clean_env())
+    parameters = StdioServerParameters(
+        command=program(), args=["--repository", str(repository)], env=clean_env()
+    )
 
     async def asked() -> tuple[str, list[dict[str, Any]]]:
         async with mcp.Client(stdio_client(parameters)) as client:
@@ -56,7 +58,9 @@ def test_the_git_policy_fits_the_real_server(repository: Path):
         policy = load_policy(str(PATH), environment)
         found = diff(policy, catalog)
         gated = {name for name, tool in policy.tools.items() if tool.tiers.get(environment) is Tier.L2}
-        assert {finding.message.partition(" ")[0] for finding in found if finding.code == "no_dry_run"} == gated
+        assert {
+            finding.message.partition(" ")[0] for finding in found if finding.code == "no_dry_run"
+        } == gated
         assert {finding.code for finding in found} == {"no_dry_run", "ok"}
 
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 __all__ = ["MOST", "MOST_PER_PRINCIPAL", "Changes"]
 
-MOST = 1024
-"""SECURITY: open subscriptions in this process; each holds a stream to its client and one to the upstream."""
+MOST = 4096
+"""SECURITY: open subscriptions in this process; each holds a stream to its client. A legacy session has one."""
 
-MOST_PER_PRINCIPAL = 64
+MOST_PER_PRINCIPAL = 1024
 """SECURITY: open subscriptions of one principal, so that nobody takes them all."""
 
 

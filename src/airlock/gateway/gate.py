@@ -25,6 +25,7 @@ from airlock.gateway.modern.admission import METHODS
 from airlock.gateway.outofband import Approvers
 from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Upstream
+from airlock.gateway.upstream.shared import SharedListens
 
 if TYPE_CHECKING:
     from airlock.gateway.hygiene import Cleaner
@@ -73,7 +74,8 @@ class Gate(msgspec.Struct):
     """The ports of a gateway process. `target` is the upstream's URL, as tickets bind it; empty: ask `upstream`.
 
     `approvers` is None without a webhook, `tracer` when no spans leave, `prompts` when every call is asked about
-    anew and nobody counts. `changes` tells subscribers of a reload.
+    anew and nobody counts. `changes` tells subscribers of a reload; `listens` lets them share streams of `upstream`
+    (None: each has its own).
     """
 
     snapshot: Snapshot
@@ -90,6 +92,7 @@ class Gate(msgspec.Struct):
     tracer: Tracer | None = None
     prompts: Prompts | None = None
     changes: Changes = msgspec.field(default_factory=Changes)
+    listens: SharedListens | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):

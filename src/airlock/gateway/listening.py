@@ -264,11 +264,12 @@ async def _followed(gate: Gate, stream: _Stream, sent: Outgoing | None) -> Answe
         await _forever()
     late = asyncio.get_running_loop().call_later(ACK_WAIT_S, stream.acknowledge)
     wait = FIRST_WAIT_S
+    upstream = gate.upstream if gate.listens is None else gate.listens
     try:
         while True:
             began = gate.clock.monotonic()
             try:
-                answer = await gate.upstream.listen(sent, stream)
+                answer = await upstream.listen(sent, stream)
             except UpstreamError as error:
                 if not stream.missed:
                     gate.log.line(f"a subscription lost its upstream: {error.kind}: {error.cause}")

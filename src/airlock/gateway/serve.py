@@ -43,6 +43,7 @@ from airlock.gateway.tracing import open_tracer
 from airlock.gateway.upstream.many import ManyUpstreams
 from airlock.gateway.upstream.negotiate import Negotiated
 from airlock.gateway.upstream.port import Upstream
+from airlock.gateway.upstream.shared import SharedListens
 from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
 from airlock.gateway.watching import Watching, recorder
@@ -196,6 +197,7 @@ class _Start:
             approvers=approvers,
             tracer=self.tracer,
             prompts=self.watching.prompts(store, clock),
+            listens=SharedListens(upstream) if self.wide else None,
         )
         legacy = self._legacy(gate, metrics) if self.wide else None
         port = sock.getsockname()[1]
@@ -228,6 +230,8 @@ class _Start:
             # SPEC: gateway.md 15.6: client, store, audit (off the loop), and the spans last.
             if legacy is not None:
                 await legacy.close()
+            if gate.listens is not None:
+                await gate.listens.close()
             await upstream.close()
             if approvers is not None:
                 await approvers.close()

@@ -158,8 +158,8 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
         "AIRLOCK_HYGIENE",
         BY_PROGRAM,
-        "`1` replaces characters that people cannot see, and secrets that are recognised, in what a model reads. `0` "
-        "marks only. A policy's `hygiene` says which rules are not applied.",
+        "`1` replaces characters that people cannot see, and secrets that are recognised, in what a model reads; "
+        "`0` marks only. A policy's `hygiene` says which rules are not applied.",
     ),
     (
         "AIRLOCK_ALLOWED_HOSTS",

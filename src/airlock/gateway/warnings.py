@@ -43,7 +43,8 @@ def _identity_warnings(env: Environment, *, local: bool) -> list[str]:
         )
     if trust not in {None, "0", "1"}:
         found.append("AIRLOCK_TRUST_PRINCIPAL_HEADER is neither 0 nor 1 and counts as 0")
-    if jwks is not None and env.text("AIRLOCK_JWT_AUDIENCE") is None:
+    audience = env.text("AIRLOCK_JWT_AUDIENCE") or env.text("AIRLOCK_RESOURCE_URL")
+    if jwks is not None and audience is None:
         found.append(
             "AIRLOCK_JWKS_URL without AIRLOCK_JWT_AUDIENCE: a token the provider made for another service is taken"
         )

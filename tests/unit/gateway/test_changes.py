@@ -35,7 +35,7 @@ def test_one_principal_has_a_bounded_number_of_subscriptions() -> None:
         for _ in range(MOST_PER_PRINCIPAL):
             assert changes.full("alice") is None
             open_ones.enter_context(changes.subscribe("alice", lambda: None))
-        assert str(changes.full("alice")).startswith("this caller has 64 subscriptions open")
+        assert str(changes.full("alice")).startswith("this caller has 1024 subscriptions open")
         assert changes.full("bob") is None
     assert changes.full("alice") is None
 
@@ -46,7 +46,7 @@ def test_all_principals_together_have_a_bounded_number_of_subscriptions() -> Non
         for n in range(MOST):
             assert changes.full(f"p{n}") is None
             open_ones.enter_context(changes.subscribe(f"p{n}", lambda: None))
-        assert str(changes.full("alice")).startswith("1024 subscriptions are open")
+        assert str(changes.full("alice")).startswith("4096 subscriptions are open")
 
 
 def test_a_subscription_that_fails_is_no_longer_counted() -> None:

@@ -112,6 +112,11 @@ class Dialogue:
         """Whether anything is open on it: a request, a parked call, a subscription."""
         return bool(self._calls) or self.watch.busy
 
+    @property
+    def takes(self) -> bool:
+        """Whether an open dialogue takes one more request."""
+        return self.gone is None and self._line is not None and self._line.alive
+
     def declares(self, capability: str, feature: str) -> bool:
         """Tell whether the server declared `feature` in a capability."""
         told = self.server.get("capabilities")

@@ -74,6 +74,10 @@ class Dialogues:
         entry = self._entries.get(key)
         if entry is None and not declared and not asks:
             entry = next((one for one in reversed(self._entries.values()) if one.key[0] == principal), None)
+        if entry is not None and entry.ready and not entry.dialogue.takes:
+            # What is open on it may still end in order; nothing new comes to it.
+            self._forget(entry)
+            entry = None
         if entry is None:
             entry = self._made(key, declared)
         self._entries[entry.key] = self._entries.pop(entry.key)

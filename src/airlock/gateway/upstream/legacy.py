@@ -153,7 +153,7 @@ class LegacyUpstream:
             return await self._tried(outgoing, dialogue, wants)
         except UpstreamError as error:
             # SPEC: mcp.md 20b: a session that is gone is opened again, once, for a request it did not take.
-            if error.reached or dialogue.gone is None:
+            if error.reached or dialogue.takes:
                 raise
         return await self._tried(outgoing, await self._dialogue(outgoing), wants)
 

@@ -75,6 +75,7 @@ class _HttpLine:
     """One session. INVARIANT: `_listener` is the task of the GET stream, the only one of a line's own."""
 
     tells_streams = True
+    alive = True
 
     def __init__(
         self, dialer: HttpDialer, client: HttpClient, fixed: bytes, incoming: Incoming, lost: Lost

@@ -79,6 +79,7 @@ class _SseLine:
     """One event stream, which the task `_follower` reads, and the POSTs that belong to it."""
 
     tells_streams = False
+    alive = True
 
     _stream: Stream
     _follower: asyncio.Task[None]

@@ -127,6 +127,11 @@ class _StdioLine:
         """All messages come on one stream."""
         return False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process may still read a request."""
+        return self._process.alive
+
     def opened(self, version: str) -> None:
         """There are no headers to write a version in."""
 

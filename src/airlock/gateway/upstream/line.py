@@ -38,6 +38,11 @@ class Line(Protocol):
         """True: `during` is reliable (HTTP), so a message without it belongs to no request."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """False: it takes no more requests, though `lost` may come later (stdio: what was written is read first)."""
+        ...
+
     def opened(self, version: str) -> None:
         """The handshake is done at `version`. Called right before `notifications/initialized` is posted.
 

@@ -11,6 +11,7 @@ import msgspec
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.ports import Clock
+from airlock.gateway.upstream.credentials import NoCredential
 from airlock.gateway.upstream.port import Upstream
 from airlock.gateway.upstreamsfile import UpstreamSpec
 
@@ -88,7 +89,8 @@ class Watched:
 
     def failed(self, error: UpstreamError) -> None:
         """A request failed; the upstream is down when it could not be reached."""
-        if self.closed:
+        # What one caller cannot be given a credential for says nothing about the server.
+        if self.closed or isinstance(error, NoCredential):
             return
         self._error = error.kind
         if error.kind is UpstreamFailure.UNREACHABLE and self._up:

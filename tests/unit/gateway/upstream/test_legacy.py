@@ -421,6 +421,48 @@ async def test_a_process_that_died_while_idle_is_replaced():
     await here.upstream.close()
 
 
+async def test_a_process_that_is_about_to_end_gets_nothing_new_and_its_last_answer_counts():
+    go = asyncio.Event()
+
+    async def slow(turn):
+        await go.wait()
+        return {"content": []}
+
+    here = world({"slow": slow, "echo": echo}, streams=False)
+    task = here.begin(outgoing(name="slow"))
+    await settle()
+    old = here.session
+    old.alive = False
+    await here.result(outgoing(name="echo"))
+    assert len(here.server.sessions) == 2
+    go.set()
+    assert (await task).status == 200
+    old.end("the server process ended")
+    await settle()
+    assert old.closed
+    await here.upstream.close()
+
+
+async def test_a_request_that_its_process_did_not_take_any_more_goes_to_the_next(monkeypatch):
+    here = world(streams=False)
+    await here.result(outgoing(name="echo"))
+    old = here.session
+    unread = UpstreamError(UpstreamFailure.UNREACHABLE, "the server process is not running", reached=False)
+    old.failing = [unread]
+    with pytest.raises(UpstreamError, match="not running"):
+        await here.upstream.ask(outgoing(name="echo"))
+    assert len(here.server.sessions) == 1
+
+    async def ended(message: Message) -> None:
+        old.alive = False
+        raise unread
+
+    monkeypatch.setattr(old, "request", ended)
+    await here.result(outgoing(name="echo"))
+    assert len(here.server.sessions) == 2
+    await here.upstream.close()
+
+
 # Time and cancellation.
 
 

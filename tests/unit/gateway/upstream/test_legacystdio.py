@@ -30,6 +30,7 @@ class Process:
         self.on_message, self.on_end, self.on_garbage, self.parse = on_message, on_end, on_garbage, parse
         self.sent: list[bytes] = []
         self.stopped = 0
+        self.alive = True
         Process.made.append(self)
 
     async def start(self) -> None:
@@ -121,6 +122,9 @@ async def test_the_end_of_the_process_fails_what_is_open_and_is_told(here):
     line = await here.dial()
     task = _begun(line.request(REQUEST))
     await settle()
+    assert line.alive
+    Process.made[0].alive = False
+    assert not line.alive
     Process.made[0].on_end("the server process ended (exit status 1)")
     with pytest.raises(UpstreamError, match="exit status 1") as caught:
         await task

@@ -14,6 +14,7 @@ class Line:
     """A line that takes messages as a test lets it."""
 
     tells_streams = False
+    alive = True
 
     def __init__(self) -> None:
         self.posted: list[Message] = []

@@ -24,6 +24,7 @@ class FakeLine:
     """One process. `does` answers each request; the line keeps what it was sent."""
 
     tells_streams = False
+    alive = True
 
     def __init__(self, does: Behaviour, incoming: Incoming, lost: Lost) -> None:
         self.sent: list[Message] = []

@@ -22,7 +22,7 @@ def cleaned(text: str) -> str:
     """Do to a text what the gateway does."""
     if not worth_a_look(text.encode("utf-8", "surrogatepass")):
         return text
-    return redact(neutralise(text).text).text
+    return neutralise(redact(text).text).text
 
 
 def wrong(sample: Sample) -> bool:

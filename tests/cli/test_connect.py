@@ -30,7 +30,7 @@ class Home:
         self.folder = folder
         self._monkeypatch = monkeypatch
 
-    def go(self, *args: str, status: int = 0, **env: str) -> Result:
+    def go(self, *args: str, status: int = 0, **env: Any) -> Result:
         kept = {name: value for name, value in clean_env().items() if name not in CLIENT_VARIABLES}
         places = {"HOME": str(self.folder), "XDG_STATE_HOME": str(self.folder / "state")}
         self._monkeypatch.setattr(os, "environ", {**kept, **places, **env})
@@ -39,7 +39,7 @@ class Home:
         assert "Traceback" not in done.output
         return done
 
-    def refused(self, *args: str, **env: str) -> str:
+    def refused(self, *args: str, **env: Any) -> str:
         done = self.go(*args, status=1, **env)
         lines = done.stderr.splitlines()
         assert 1 <= len(lines) <= 2

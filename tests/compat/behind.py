@@ -16,7 +16,13 @@ from urllib.parse import urlsplit
 
 __all__ = ["Behind"]
 
-_DASHBOARD = {"uid": "d1", "title": "Airlock board", "type": "dash-db", "url": "/d/d1/airlock-board", "tags": []}
+_DASHBOARD = {
+    "uid": "d1",
+    "title": "Airlock board",
+    "type": "dash-db",
+    "url": "/d/d1/airlock-board",
+    "tags": [],
+}
 _FOLDER = {"uid": "f1", "title": "made", "url": "/dashboards/f/f1", "id": 1, "version": 1}
 _POD = {
     "apiVersion": "v1",

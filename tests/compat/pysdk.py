@@ -95,7 +95,7 @@ async def _freely(url: str, mode: str, label: str) -> dict[str, Any]:
         facts["lists"] = "change" in [tool.name for tool in (await client.list_tools()).tools]
         facts["calls"] = text(await client.call_tool("change", {"label": label})) == "changed"
 
-        async def go_on(done: float, total: float | None, message: str | None) -> None:
+        async def go_on(progress: float, total: float | None, message: str | None) -> None:
             await client.call_tool("go_on", {"label": label})
 
         paced = await client.call_tool("paced", {"label": label}, progress_callback=go_on)
@@ -107,7 +107,7 @@ async def _freely(url: str, mode: str, label: str) -> dict[str, Any]:
             facts["asks"], facts["asks_error"] = False, str(error)
         with anyio.CancelScope() as scope:
 
-            async def leave(done: float, total: float | None, message: str | None) -> None:
+            async def leave(progress: float, total: float | None, message: str | None) -> None:
                 scope.cancel()
 
             await client.call_tool("endless", {"label": label}, progress_callback=leave)

@@ -66,7 +66,12 @@ class Process:
         env = clean_env(**{**server.env(site), **server.http_env(self.port)})
         argv = server.http_argv(site, self.port)
         self._process = subprocess.Popen(
-            argv, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL, env=env, start_new_session=True
+            argv,
+            stdout=self._log,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+            env=env,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Process:

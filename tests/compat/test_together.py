@@ -48,9 +48,7 @@ class Together:
                     witness = stack.enter_context(TcpWitness(self.kept(server), self.web.port))
                     entry: dict[str, Any] = {"url": f"http://127.0.0.1:{witness.port}/mcp"}
                 else:
-                    entry = dict(
-                        stack.enter_context(described(server, STDIO, self.site, self.kept(server)))
-                    )
+                    entry = dict(stack.enter_context(described(server, STDIO, self.site, self.kept(server))))
                 upstreams[server.name] = {**entry, "limits": {"list_timeout_s": START_S}}
             (self.folder / "upstreams.yaml").write_text(json.dumps({"upstreams": upstreams}))
             self.gate = stack.enter_context(

@@ -258,6 +258,23 @@ async def test_over_the_number_of_subscriptions_a_caller_is_told_so(world: Liste
     await client.came(1)
 
 
+async def test_a_thousand_idle_clients_cost_the_upstream_one_stream_for_each_principal() -> None:
+    world = Listening(shared=True)
+    clients = [
+        world.listen({"toolsListChanged": True}, Principal(name), request_id=n)[0]
+        for name in ("alice", "bob")
+        for n in range(1000)
+    ]
+    for _ in range(2):
+        subscription = await world.opened()
+        subscription.acknowledges()
+        subscription.says("tools/list_changed")
+    await settled()
+    assert world.upstream.opened.empty()
+    assert all(client.methods == [ACK, "tools/list_changed"] for client in clients)
+    await world.close()
+
+
 # What a client hears
 
 

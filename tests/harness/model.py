@@ -56,7 +56,9 @@ class Model:
                 self.end_headers()
 
             def do_GET(self) -> None:
-                answer = json.dumps({"object": "list", "data": [{"id": "x", "object": "model"}], "models": []})
+                answer = json.dumps(
+                    {"object": "list", "data": [{"id": "x", "object": "model"}], "models": []}
+                )
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(answer)))
@@ -126,7 +128,9 @@ def _text(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return json.dumps(content)
-    return "\n".join(str(block.get("text", block)) if isinstance(block, dict) else str(block) for block in content)
+    return "\n".join(
+        str(block.get("text", block)) if isinstance(block, dict) else str(block) for block in content
+    )
 
 
 def _messages(model: Model, body: dict[str, Any]) -> Iterator[Event]:

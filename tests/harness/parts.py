@@ -25,7 +25,9 @@ _VENV: Final = Path(sys.executable).parent.parent
 class Part:
     """A client: `command` runs it, `version` is what it says of itself."""
 
-    def __init__(self, name: str, variable: str, places: list[str], install: str, *, node: bool = False) -> None:
+    def __init__(
+        self, name: str, variable: str, places: list[str], install: str, *, node: bool = False
+    ) -> None:
         self.name = name
         self._variable, self._places, self._install, self._node = variable, places, install, node
 

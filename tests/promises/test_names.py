@@ -20,7 +20,7 @@ tier.L2.dry_run tier.L3.auto blast_radius.per_call blast_radius.per_principal dr
 catalog.pin_mismatch store.unavailable principal.missing passthrough mrtr.pending mrtr.declined mrtr.replay mrtr.expired
 mrtr.mismatch mrtr.bad_signature mrtr.approved_oob mrtr.upstream_input_required request.too_large upstream.too_large
 upstream.unreachable upstream.encoded upstream.bad_reply internal.error resource.allow resource.deny prompt.allow
-prompt.deny completion.allow completion.deny call.cancelled scope.missing
+prompt.deny completion.allow completion.deny call.cancelled rate.limited prompt.limited scope.missing
 """
 
 

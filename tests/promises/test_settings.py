@@ -25,7 +25,7 @@ UP = "http://127.0.0.1:1/mcp"
 POLICY = "environment: prod\ntools:\n  read: {tiers: {prod: L0, dev: L0, test: L0}}\n"
 
 FLAGS = {
-    "--policy": (True, None), "--upstream": (True, None), "--env": (False, None), "--audit": (False, "audit.jsonl"),
+    "--policy": (True, None), "--upstream": (False, None), "--env": (False, None), "--audit": (False, "audit.jsonl"),
     "--audit-max-bytes": (False, 0), "--audit-keep": (False, 5), "--otel-file": (False, None), "--pins": (False, None),
     "--strict": (False, False), "--host": (False, "127.0.0.1"), "--port": (False, 9000),
 }  # fmt: skip
@@ -47,11 +47,11 @@ def test_each_flag_is_there_with_its_default(flag: str) -> None:
 
 def test_flags_of_our_own_are_never_needed_and_all_stand_in_the_help() -> None:
     ours = {name: option for name, option in options().items() if name not in FLAGS}
-    assert set(ours) == {"--front", "--workers", "--version"}
+    assert set(ours) == {"--front", "--upstreams", "--workers", "--version"}
     assert not any(option.required for option in ours.values())
     shown = CliRunner().invoke(mcp_airlock, ["--help"], prog_name="mcp-airlock")
     assert shown.exit_code == 0
-    assert shown.output.startswith("Usage: mcp-airlock [OPTIONS]\n")
+    assert shown.output.startswith("Usage: mcp-airlock [OPTIONS] [COMMAND]...\n")
     assert all(f"  {name}" in shown.output for name in [*FLAGS, *ours])
 
 

@@ -253,7 +253,7 @@ def test_a_second_sigterm_does_not_wait_for_open_calls_and_still_records_them(
     intent, outcome = records(tmp_path)
     assert (intent["rule_id"], outcome["rule_id"], outcome["verdict"]) == (
         "tier.L0.read",
-        "internal.error",
+        "call.cancelled",
         "error",
     )
     assert "Traceback" not in log_of(gate)

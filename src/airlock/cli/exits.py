@@ -48,8 +48,8 @@ EXITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             str(FAILED),
-            "The client's file cannot be read, edited or written, or holds an entry of somebody else; there is no key "
-            "to sign with; or with `--check` the client does not get through.",
+            "The client's file cannot be read, edited or written, or holds an entry of somebody else; there is no "
+            "key to sign with; or with `--check` the client does not get through.",
         ),
         (str(USAGE), "`CLIENT` is missing or unknown, or a flag is wrong."),
     ),

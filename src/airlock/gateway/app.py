@@ -82,7 +82,8 @@ class App:
         self._door, self._legacy, self._oauth = fronts.door, fronts.legacy, fronts.oauth
         self._limits, self._numbers = fronts.limits, fronts.page
         self._metrics = None if fronts.page is None else fronts.page.metrics
-        self._govern = methods.govern if self._metrics is None else timed(self._metrics, methods.govern)
+        govern = methods.entry(gate)
+        self._govern = govern if self._metrics is None else timed(self._metrics, govern)
         self._draining = asyncio.Event()
         self._page = ApprovePage(
             keys=gate.confirmations.keys,

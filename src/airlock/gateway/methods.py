@@ -5,14 +5,35 @@ Knows which flow is whose; decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+
 from airlock.core.principal import Principal
 from airlock.edge.trace import Trace
 from airlock.gateway import flow, listening, listing, reading
 from airlock.gateway.advertised import LISTEN
 from airlock.gateway.gate import Answer, Gate
+from airlock.gateway.legacy.hold import Confirmations
 from airlock.gateway.modern.admission import METHODS, Request
+from airlock.gateway.unable import Unable, shows_forms
 
-__all__ = ["govern"]
+__all__ = ["Govern", "entry", "govern"]
+
+
+Govern = Callable[[Gate, Request, Principal, Trace], Coroutine[None, None, Answer]]
+
+
+def entry(gate: Gate) -> Govern:
+    """Return `govern` for modern clients; beyond the seed's door it regards what they can show."""
+    if not gate.snapshot.wide:
+        return govern
+    unable = Unable(Confirmations(gate.clock))
+
+    async def governed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
+        if request.name is not None and not shows_forms(request):
+            return await unable.call(gate, request, principal, trace)
+        return await govern(gate, request, principal, trace)
+
+    return governed
 
 
 async def govern(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:

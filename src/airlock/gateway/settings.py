@@ -78,9 +78,9 @@ DIFFERENCES: tuple[tuple[str, str, str], ...] = (
     ("AIRLOCK_SECRET_FILE", "none: a random key per process", "`$XDG_STATE_HOME/airlock/gateway.key`"),
     ("--front", "`modern`", "`dual`"),
     (
-        "AIRLOCK_JWT_SECRET",
+        "identity, when none is set",
         "none: every call gets 401",
-        "on loopback and with no other identity: a key kept in `$XDG_STATE_HOME/airlock/identity.key`, with which "
+        "on loopback: a key kept in `$XDG_STATE_HOME/airlock/identity.key`, with which "
         "`airlock connect` signs a token for you",
     ),
     ("AIRLOCK_ALLOWED_HOSTS", "none: any `Host`", "on loopback: the names of this machine"),

@@ -42,7 +42,7 @@ def test_every_variable_of_ours_that_the_code_names_stands_in_the_table():
 def test_every_variable_that_is_asked_for_stands_in_the_table():
     asked = set(re.findall(r'\.(?:text|secret|positive|get)\(\s*"([A-Z][A-Z0-9_]+)"', SOURCE))
     assert {"HOME", "XDG_STATE_HOME", "AIRLOCK_ENV"} <= asked
-    assert asked - set(NAMES) == set()
+    assert asked - set(NAMES) == {"PATH"}  # of a server that is started: where its program is
     # The variables of the exporter have two forms each, so the code puts their names together.
     endings = {
         name.removeprefix("OTEL_EXPORTER_OTLP_").removeprefix("TRACES_").removeprefix("OTEL_BSP_")
@@ -73,5 +73,5 @@ def test_the_defaults_of_approvals_are_those_of_the_code():
 
 def test_what_depends_on_the_program_is_what_the_two_differ_in():
     assert {name for name, default in DEFAULTS.items() if default == BY_PROGRAM} == {
-        name for name, _, _ in DIFFERENCES
+        name for name, _, _ in DIFFERENCES if name.startswith("AIRLOCK_")
     }

@@ -236,7 +236,7 @@ class Exchange:
         return self._call.push(asks[0]) if isinstance(asks, list) and asks else None
 
     def _poll(self, state: object, message: Message) -> hold.Poll:
-        """Return what looks whether a person has decided. The inside is asked, and records it, only when one has."""
+        """Return what looks whether a person has decided; the inside is asked, and records it, only then."""
         gate = self._inside.gate
         claims = ticket.open_agent(gate.confirmations.keys, state)
 

@@ -40,7 +40,7 @@ class Line(Protocol):
 
     @property
     def alive(self) -> bool:
-        """False: it takes no more requests, though `lost` may come later (stdio: what was written is read first)."""
+        """False: it takes no more requests, though `lost` may come later (stdio: its output is read first)."""
         ...
 
     def opened(self, version: str) -> None:

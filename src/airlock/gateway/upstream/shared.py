@@ -133,8 +133,7 @@ class SharedListens:
     def _drop(self, stream: Shared) -> None:
         """Close a stream; whoever hears it must have been told."""
         self._forget(stream)
-        if stream.task is not None:
-            stream.task.cancel()
+        stream.task.cancel()
 
     def _forget(self, stream: Shared) -> None:
         self._rested(stream)

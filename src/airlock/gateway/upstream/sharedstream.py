@@ -87,14 +87,16 @@ class Shared:
     """One stream, and its `Heard`. `began` is told when the upstream acknowledged it.
 
     `before`: the one whose place it is to take. `sent`: the upstream was asked. `gone`: nobody hears it any more.
+    `task`, set by who made it, waits for its end.
     """
+
+    task: asyncio.Task[None]
 
     def __init__(self, key: bytes, before: Shared | None, began: Callable[[Shared], None]) -> None:
         self._began = began
         self.key = key
         self.before = before
         self.members: dict[Member, None] = {}
-        self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sent = self.acknowledged = self.gone = False

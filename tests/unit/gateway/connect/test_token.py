@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ URL = "http://127.0.0.1:9000/mcp"
 NOW = 1_800_000_000
 
 
-def found(url: str = URL, *, make_key: bool = True, **env: str) -> Signer | Unsigned:
+def found(url: str = URL, make_key: bool = True, **env: Any) -> Signer | Unsigned:
     return signer(Environment(env), url, make_key=make_key)
 
 

@@ -527,6 +527,19 @@ async def test_a_stream_that_is_left_and_replaced_is_closed(bench: Bench) -> Non
     await leaves(two)
 
 
+async def test_who_moves_to_a_stream_that_was_left_keeps_it_open(bench: Bench) -> None:
+    one, old = await bench.heard(TOOLS)
+    two, new = bench.listen(BOTH, 2), await bench.opened()
+    await leaves(two)
+    new.acknowledges()
+    await settled()
+    bench.timers.pass_by()
+    await settled()
+    new.says(CHANGED)
+    assert (old.left, new.left, one.events) == (True, False, [CHANGED])
+    await leaves(one)
+
+
 async def test_only_so_many_streams_rest_without_anybody(bench: Bench) -> None:
     those, streams = [], []
     for n in range(MOST_RESTING + 1):
@@ -599,7 +612,18 @@ async def test_one_that_cannot_hear_fails_alone(bench: Bench) -> None:
     with pytest.raises(LookupError):
         await broken.task
     assert well.events == [CHANGED]
-    await leaves(well)
+    also = bench.listen_for(asks(TOOLS), Broken())
+    await asyncio.sleep(0)
+    stream.ends()
+    with pytest.raises(LookupError):
+        await also.task
+    assert (await well.task).result is not None
+    gone = bench.listen_for(asks(TOOLS), Broken())
+    last = await bench.opened()
+    last.acknowledges()
+    last.ends(lambda _: RuntimeError())
+    with pytest.raises(LookupError):
+        await gone.task
 
 
 async def test_one_that_ended_and_was_cancelled_at_once_hears_nothing_and_complains_of_nothing(
@@ -611,6 +635,27 @@ async def test_one_that_ended_and_was_cancelled_at_once_hears_nothing_and_compla
     await leaves(one)
     stream.says(CHANGED)
     assert one.events == []
+
+
+@pytest.mark.parametrize("script", [result({}), lambda _: RuntimeError()])
+async def test_one_that_leaves_as_the_stream_ends_has_left(bench: Bench, script: Script) -> None:
+    one, stream = await bench.heard(TOOLS)
+    stream.ends(script)
+    await leaves(one)
+    assert one.task.cancelled()
+
+
+async def test_closing_ends_a_stream_that_was_to_replace_another_too(bench: Bench) -> None:
+    a, _ = await bench.heard(of("x:/a"))
+    b, wide = bench.listen(of("x:/b"), 2), await bench.opened()
+    wide.acknowledges()
+    await leaves(b)
+    bench.timers.pass_by()
+    narrow = await bench.opened()
+    await bench.shared.close()
+    assert (wide.left, narrow.left) == (True, True)
+    with pytest.raises(UpstreamError):
+        await a.task
 
 
 async def test_closing_ends_everything(bench: Bench) -> None:

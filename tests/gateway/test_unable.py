@@ -1,0 +1,91 @@
+"""Modern clients that show no forms: told what can be done, attached to what they left open, never denied by silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airlock.core.approval import ticket
+from airlock.gateway import methods
+from airlock.gateway.confirm import Settings
+from airlock.gateway.gate import Snapshot
+from tests.fakes.world import Got, World, text_result
+
+ARGS = {"names": ["x1"]}
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+FORMS = {CAPABILITIES: {"elicitation": {}}}
+
+
+def wide(mode: str = "inband", *, notified: bool = False) -> World:
+    world = World()
+    world.gate.snapshot = Snapshot.of(world.gate.snapshot.policy, wide=True)
+    world.gate.confirmations = Settings(world.gate.confirmations.keys, mode, notified)
+    world.app._govern = methods.entry(world.gate)  # it was made for the seed's door
+    world.client.script = text_result("done")
+    return world
+
+
+def said(got: Got) -> str:
+    text: str = got.result["content"][0]["text"]
+    return text
+
+
+@pytest.mark.parametrize("declared", [{}, {"elicitation": {"url": {}}}, {"elicitation": None}, {"sampling": {}}])
+async def test_a_client_without_forms_is_told_what_would_help(declared: dict[str, Any]) -> None:
+    world = wide()
+    got = await world.call("drop", ARGS, meta={CAPABILITIES: declared})
+    assert got.result["isError"] is True
+    assert got.result["resultType"] == "complete"
+    assert said(got).startswith("airlock: not confirmed: ")
+    assert "denied" not in said(got)
+    assert "inputRequests" not in got.result
+    assert "requestState" not in got.result
+
+
+@pytest.mark.parametrize("declared", [{"elicitation": {}}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}}])
+async def test_a_client_with_forms_is_asked(declared: dict[str, Any]) -> None:
+    got = await wide().call("drop", ARGS, meta={CAPABILITIES: declared})
+    assert got.result["resultType"] == "input_required"
+
+
+async def test_the_seeds_door_asks_whoever_calls() -> None:
+    world = World()
+    world.client.script = text_result("done")
+    got = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    assert got.result["resultType"] == "input_required"
+
+
+async def test_the_same_call_again_is_released_by_the_yes_of_somebody_outside_and_runs_once() -> None:
+    world = wide("oob")
+    first = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    assert "call drop again with the same arguments" in said(first)
+    again = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    key = first.result["_meta"]["io.mcp-airlock/idempotency_key"]
+    assert again.result["_meta"]["io.mcp-airlock/idempotency_key"] == key  # one question, not two
+    await world.gate.store.approve(key, world.gate.clock.now() + ticket.LIFETIME_S)
+    done = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    assert (said(done), done.rule) == ("done", "tier.L2.confirmed")
+    new = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    assert new.result["_meta"]["io.mcp-airlock/idempotency_key"] != key
+
+
+@pytest.mark.parametrize(("who", "arguments"), [("bob", ARGS), ("alice", {"names": ["x2"]})])
+async def test_nobody_else_and_no_other_call_is_released_by_it(who: str, arguments: dict[str, Any]) -> None:
+    world = wide("oob")
+    first = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    key = first.result["_meta"]["io.mcp-airlock/idempotency_key"]
+    await world.gate.store.approve(key, world.gate.clock.now() + ticket.LIFETIME_S)
+    other = await world.call("drop", arguments, principal=who, meta={CAPABILITIES: {}})
+    assert said(other).startswith("airlock: not confirmed: ")
+
+
+async def test_a_call_that_nobody_gates_goes_its_way() -> None:
+    world = wide()
+    got = await world.call("read", {}, meta={CAPABILITIES: {}})
+    assert (said(got), got.rule) == ("done", "tier.L0.read")
+
+
+async def test_a_refusal_stays_a_refusal() -> None:
+    got = await wide().call("nothing_like_it", {}, meta={CAPABILITIES: {}})
+    assert got.rule == "allowlist.deny"

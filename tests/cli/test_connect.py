@@ -136,7 +136,8 @@ def test_each_client_is_looked_for_where_its_own_variable_says(home: Home):
               "vscode": ("XDG_CONFIG_HOME", "Code/User/mcp.json"), "hermes": ("HERMES_HOME", "config.yaml"),
               "gemini": ("GEMINI_CLI_HOME", ".gemini/settings.json")}  # fmt: skip
     for name, (variable, file) in places.items():
-        home.go(name, "--write", **{variable: str(home.folder / f"of-{name}")})
+        env: dict[str, Any] = {variable: str(home.folder / f"of-{name}")}
+        home.go(name, "--write", **env)
         assert (home.folder / f"of-{name}" / file).exists()
     assert "CODEX_HOME must name an absolute folder" in home.refused("codex", CODEX_HOME="here")
     assert "HOME must name an absolute folder" in home.refused("cursor", HOME="")
@@ -169,7 +170,7 @@ def test_the_shared_secret_signs_when_there_is_one(home: Home):
      ({}, ("--url", "https://gate.example/mcp"), "ask whoever runs it")],
 )  # fmt: skip
 def test_where_no_token_can_be_made_the_entry_has_no_header_and_that_is_said(
-    home: Home, env: dict[str, str], args: tuple[str, ...], words: str
+    home: Home, env: dict[str, Any], args: tuple[str, ...], words: str
 ):
     for flags in ((), ("--write",)):
         done = home.go("claude", *flags, *args, **env)

@@ -147,10 +147,8 @@ def page(build: Path, before: str) -> str:
     old, parts = sections(before), []
     for heading, (name, make) in PARTS.items():
         file = build / f"{name}.json"
-        if file.exists():
-            body = make(json.loads(file.read_text(encoding="utf-8")))
-        else:
-            body = old.get(heading, _UNSEEN)
+        seen = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        body = make(seen) if seen is not None else old.get(heading, _UNSEEN)
         parts.append(f"## {heading}\n\n{body.strip()}\n")
     return _HEAD + "\n".join(parts)
 

@@ -26,7 +26,7 @@ from airlock.edge.headers import Headers, declared_length
 from airlock.edge.identity.resolve import CHALLENGE, Identity
 from airlock.edge.tasks import inside_task
 from airlock.edge.trace import Trace
-from airlock.gateway import body, boundary, methods, streams, tracing
+from airlock.gateway import body, boundary, methods, repeated, streams, tracing
 from airlock.gateway.approve import PREFIX, ApprovePage
 from airlock.gateway.door import Door, era_of
 from airlock.gateway.eras import Era, Heard
@@ -215,6 +215,11 @@ class App:
             over = self._limits.request(admitted, principal, trace)
             if over is not None:
                 return over
+        # SPEC: mcp.md 5, step 9.
+        if gate.snapshot.wide and repeated.in_doubt(gate, admitted):
+            amiss = await repeated.refused(gate, admitted, principal, trace)
+            if amiss is not None:
+                return self._refused(amiss, principal, trace, peer)
         meta = admitted.meta
         if gate.snapshot.wide and (
             "progressToken" in meta or _LOG_LEVEL in meta or admitted.method == _LISTEN

@@ -104,6 +104,8 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
 def _local(
     spec: UpstreamSpec, at: Local, inherit: Mapping[str, str], clock: Clock, say: Callable[[str], None]
 ) -> Negotiated:
+    if not spec.name:
+        say = _named("upstream", say)  # what it prints must not pass for words of ours
     variables = {name: value.reveal() for name, value in at.env.items()}
     command = Command(at.argv, minimal_environment(inherit, variables), at.cwd)
     ids, target, bounds = SystemIds(), target_of(spec), spec.limits

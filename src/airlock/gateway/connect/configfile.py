@@ -5,6 +5,7 @@ Knows the file system; does not know what stands in the file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from datetime import datetime
@@ -121,22 +122,18 @@ def _make(path: str, data: bytes, mode: int) -> None:
 
 def _drop(path: str | None) -> None:
     if path is not None:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(path)
-        except OSError:
-            return
 
 
 def _sync_folder(folder: str) -> None:
     """Bring the rename to the disk as well, where the file system can: the new file is in its place either way."""
-    try:
+    with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError:
-        return
 
 
 def _refused(path: str, error: OSError) -> ConfigError:

@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-__all__ = ["Mirror", "encode_value", "mirrors", "with_params"]
+__all__ = ["Mirror", "encode_value", "mirrors", "rendered", "value_at", "with_params"]
 
 _KEY = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -84,7 +84,7 @@ def with_params(headers: bytes, wanted: tuple[Mirror, ...], arguments: object) -
     # SECURITY: what the client sent there may contradict the arguments that are really sent.
     kept = [line for line in headers.split(b"\r\n") if line and line[: len(_PARAM)].lower() != _PARAM]
     for mirror in wanted:
-        value = _rendered(_at(arguments, mirror.path))
+        value = rendered(value_at(arguments, mirror.path))
         if value is not None:
             kept.append(b"Mcp-Param-%b: %b" % (mirror.token.encode("ascii"), value))
     return b"\r\n".join(kept) + b"\r\n"
@@ -94,7 +94,8 @@ def _wrapped(text: str) -> bool:
     return text.startswith("=?base64?") and text.endswith("?=")
 
 
-def _at(value: object, path: tuple[str, ...]) -> object:
+def value_at(value: object, path: tuple[str, ...]) -> object:
+    """Return what stands at the keys of `path`; None when that is nothing."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -102,7 +103,7 @@ def _at(value: object, path: tuple[str, ...]) -> object:
     return value
 
 
-def _rendered(value: object) -> bytes | None:
+def rendered(value: object) -> bytes | None:
     """Write one argument; None for what no header repeats."""
     if isinstance(value, str):
         return encode_value(value)

@@ -132,6 +132,12 @@ class ManyUpstreams:
         finally:
             self._listens -= 1
 
+    def compares_headers(self, name: str) -> bool:
+        """Tell whether the server that the tool `name` belongs to compares `Mcp-Param-*` headers with arguments."""
+        found = self._names.find(name)
+        upstream = None if found is None else self._of[found[0]].upstream
+        return isinstance(upstream, Negotiated) and upstream.compares_headers(name)
+
     def target(self, name: str | None) -> str:
         """Return the target of the server that `name` belongs to, "" when there is none."""
         found = self._names.find(name)

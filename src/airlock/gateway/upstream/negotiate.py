@@ -148,6 +148,13 @@ class Negotiated:
         upstream = self._at_once(outgoing) or await self._choose(outgoing)
         return await self._judged(upstream, outgoing, upstream.listen(outgoing, heard))
 
+    def compares_headers(self, _name: str) -> bool:
+        """Tell whether the server compares `Mcp-Param-*` headers with arguments: a modern one does, over HTTP."""
+        verdict = self._verdict
+        return (
+            verdict is not None and Era.MODERN in verdict.eras and isinstance(self._modern, http.HttpUpstream)
+        )
+
     def target(self, name: str | None) -> str:
         """Return the one name of the server, whatever it speaks."""
         return self._target

@@ -86,7 +86,7 @@ def test_a_flag_cannot_carry_a_message() -> None:
 
 
 def test_a_row_of_joiners_spells_nothing_even_among_letters_that_want_one() -> None:
-    assert neutralise("م" + "\u200c\u200d" * 8 + "م").text == "م\u200c[U+200D joiner x14]\u200cم"
+    assert neutralise("م" + "\u200c\u200d" * 8 + "م").text == "م\u200c[U+200D joiner x14]\u200dم"
 
 
 def test_neighbours_of_different_kinds_get_marks_of_their_own() -> None:

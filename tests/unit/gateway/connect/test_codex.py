@@ -36,5 +36,6 @@ def test_headers_that_it_takes_from_variables_are_read_and_text_is_taken_as_it_i
     assert reach(CLIENT, entry) == Endpoint(
         "http://h/${X}", {"X-Team": "${TEAM}", "Authorization": "Bearer ${T}"}
     )
+    assert reach(CLIENT, {"url": URL, "env_http_headers": {"A": "TEAM"}}, env) == Endpoint(URL, {"A": "a"})
     with pytest.raises(ConfigError, match=r"\$\{T\}"):
         reach(CLIENT, {"url": URL, "bearer_token_env_var": "T"}, Environment({}))

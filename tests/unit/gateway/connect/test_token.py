@@ -26,7 +26,7 @@ def found(url: str = URL, make_key: bool = True, **env: Any) -> Signer | Unsigne
 
 
 def made(tmp_path: Path, **env: str) -> tuple[str, Environment]:
-    settings = {"XDG_STATE_HOME": str(tmp_path), **env}
+    settings: dict[str, Any] = {"XDG_STATE_HOME": str(tmp_path), **env}
     one = found(**settings)
     assert isinstance(one, Signer)
     return one.make("alice", NOW, 60).reveal(), Environment(settings)
@@ -59,7 +59,7 @@ def test_a_gateway_with_the_same_settings_takes_the_token_until_it_expires(
 
 
 def test_the_local_key_is_made_only_when_a_token_is_really_wanted(tmp_path: Path):
-    state = {"XDG_STATE_HOME": str(tmp_path)}
+    state: dict[str, Any] = {"XDG_STATE_HOME": str(tmp_path)}
     assert isinstance(found(make_key=False, **state), Signer)
     assert list(tmp_path.iterdir()) == []
     one = found(**state)
@@ -77,7 +77,7 @@ def test_the_local_key_is_made_only_when_a_token_is_really_wanted(tmp_path: Path
         ("http://10.0.0.1:9000/mcp", {}, "another machine"),
     ],
 )
-def test_where_no_token_can_be_made_the_reason_is_told(url: str, env: dict[str, str], words: str):
+def test_where_no_token_can_be_made_the_reason_is_told(url: str, env: dict[str, Any], words: str):
     one = found(url, **env)
     assert isinstance(one, Unsigned)
     assert words in one.reason

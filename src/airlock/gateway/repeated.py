@@ -1,0 +1,88 @@
+"""Arguments that headers repeat, checked where no server behind does it: step 9 of admission for our own front.
+
+Knows when a call is in doubt, and which tools may be listed to whom; how headers are compared is `modern.mirrors`'.
+SPEC: mcp.md 5 (9), 6.
+"""
+
+from __future__ import annotations
+
+from airlock.core.principal import Principal
+from airlock.core.rules import Rule, protocol_rule
+from airlock.core.wire import jsonrpc
+from airlock.edge.tasks import inside_task
+from airlock.edge.trace import Trace
+from airlock.gateway.catalog import Catalog, CatalogUnavailable
+from airlock.gateway.eras import Era
+from airlock.gateway.gate import Gate
+from airlock.gateway.modern import mirrors, paramheaders
+from airlock.gateway.modern.admission import Refusal, Request
+from airlock.gateway.upstream.http import HttpUpstream
+from airlock.gateway.upstream.many import ManyUpstreams
+from airlock.gateway.upstream.negotiate import Negotiated
+
+__all__ = ["in_doubt", "refused", "usable"]
+
+
+def in_doubt(gate: Gate, request: Request) -> bool:
+    """Tell whether `request` is a call whose headers have to be looked at: it has some, or may have to have some.
+
+    LIMIT: of a tool that nobody has listed yet, nobody knows that headers are missing.
+    """
+    name = request.name
+    return name is not None and (name in gate.catalog.annotated or mirrors.carried(request.headers))
+
+
+async def refused(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Refusal | None:
+    """Return why a call that is in doubt goes no further, None when it may.
+
+    -32020 when a header and the body disagree; -32603 with status 502 when the upstream does not tell what it
+    wants repeated. A server of the newer revision over HTTP looks for itself, and its answer is the client's.
+    """
+    name = request.name
+    # SECURITY: a tool that this caller may not call is no different from one that is not there.
+    if name is None or gate.snapshot.policy.tier(name, principal) is None or _looks_itself(gate, name):
+        return None
+    await inside_task()
+    try:
+        wanted = await gate.catalog.repeated(name, request.version, principal, trace)
+    except CatalogUnavailable as error:
+        # SECURITY: what cannot be checked does not pass: whoever stands before us may have gone by the header.
+        reason = f"the Mcp-Param headers cannot be checked: {error.reason}"
+        code, status, rule = jsonrpc.INTERNAL, 502, str(Rule.CATALOG_UNAVAILABLE)
+    else:
+        found = mirrors.mismatch(request.headers, wanted, request.arguments)
+        if found is None:
+            return None
+        reason, code = found, jsonrpc.HEADER_MISMATCH
+        status, rule = jsonrpc.STATUS[code], protocol_rule(code)
+    if _looks_itself(gate, name):  # which may not have been known before it was asked
+        return None
+    return Refusal(status, code, rule, reason, request.id, None, request.method, name)
+
+
+def usable(
+    tools: list[dict[str, object]], catalog: Catalog, era: Era
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Return the tools of a listing that a client of `era` can use, and the names of the others.
+
+    SPEC: mcp.md 6: one annotation that is not valid makes a tool one that is not to be used over HTTP. The older
+    revisions know no annotation.
+    """
+    kept: list[dict[str, object]] = []
+    left: list[str] = []
+    for tool in tools:
+        wanted = paramheaders.mirrors(tool.get("inputSchema"))
+        if wanted:
+            catalog.note(str(tool["name"]))
+        if wanted is None and era is Era.MODERN:
+            left.append(str(tool["name"]))
+        else:
+            kept.append(tool)
+    return kept, left
+
+
+def _looks_itself(gate: Gate, name: str) -> bool:
+    upstream = gate.upstream
+    if isinstance(upstream, Negotiated | ManyUpstreams):
+        return upstream.compares_headers(name)
+    return isinstance(upstream, HttpUpstream)

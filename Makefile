@@ -58,15 +58,23 @@ test-conformance: $(READY) ## the official conformance suite, direct and through
 	@"$(UV)" sync --all-extras --locked -q --inexact --group conformance
 	@$(BIN)/python -m pytest -q tests/conformance $(ARGS)
 
-test-servers: $(READY) ## the example policies against the servers they are for (PyPI, npm)
-	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
-	@[ -d $(VENV)/npm/node_modules ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(VENV)/npm kubernetes-mcp-server@0.0.67 @modelcontextprotocol/server-postgres@0.6.2 || echo "no npm registry: the tests that need it say so"
-	@AIRLOCK_TEST_NPM=$(VENV)/npm $(BIN)/python -m pytest -q tests/servers $(ARGS)
+NPM_SERVERS := kubernetes-mcp-server@0.0.67 @modelcontextprotocol/server-postgres@0.6.2 @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 @modelcontextprotocol/server-memory@2026.8.31 @modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/client@2.4.0
 
-test-harness: $(READY) ## a real agent, Claude Code, through the gateway (385 MB)
-	@[ -x $(VENV)/harness/bin/python ] || "$(UV)" venv -q --python $(PYTHON) $(VENV)/harness
-	@"$(UV)" pip install -q --python $(VENV)/harness/bin/python claude-agent-sdk==0.2.189
-	@AIRLOCK_TEST_CLAUDE=$$(echo $(VENV)/harness/lib/python*/site-packages/claude_agent_sdk/_bundled/claude) $(BIN)/python -m pytest -q tests/harness $(ARGS)
+test-servers: $(READY) ## real servers and SDK clients through the gateway, and the example policies (PyPI, npm)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group servers
+	@[ -d $(VENV)/npm/node_modules/@modelcontextprotocol/client ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(VENV)/npm $(NPM_SERVERS) || echo "no npm registry: the tests that need it say so"
+	@AIRLOCK_TEST_NPM=$(VENV)/npm $(BIN)/python -m pytest -q tests/servers tests/compat $(ARGS)
+
+NPM_CLIENTS := @openai/codex@0.171.0 @modelcontextprotocol/inspector@2.12.0
+HARNESS     := $(VENV)/harness
+
+test-harness: $(READY) ## real clients through the gateway: Claude Code, Codex, Hermes, MCP Inspector (PyPI, npm; 1.2 GB)
+	@"$(UV)" sync --all-extras --locked -q --inexact --group conformance
+	@for one in $(HARNESS) $(HARNESS)/hermes; do [ -x $$one/bin/python ] || "$(UV)" venv -q --python $(PYTHON) $$one || exit 1; done
+	@"$(UV)" pip install -q --python $(HARNESS)/bin/python claude-agent-sdk==0.2.189
+	@"$(UV)" pip install -q --python $(HARNESS)/hermes/bin/python 'hermes-agent[mcp]==0.19.0' || { [ -z "$$CI" ] && echo "no Hermes: the tests that need it say so"; }
+	@[ -d $(HARNESS)/npm/node_modules/@openai/codex ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(HARNESS)/npm $(NPM_CLIENTS) || { [ -z "$$CI" ] && echo "no npm registry: the tests that need it say so"; }
+	@AIRLOCK_TEST_CLAUDE=$$(echo $(HARNESS)/lib/python*/site-packages/claude_agent_sdk/_bundled/claude) $(BIN)/python -m pytest -q -n 2 tests/harness $(ARGS)
 
 bench: $(READY) ## measure CPU per request against the published original (needs a C compiler)
 	@$(BIN)/python bench/run.py $(ARGS)

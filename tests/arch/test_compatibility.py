@@ -10,7 +10,6 @@ import pytest
 from tests.compat.page import PAGE, PARTS, page, sections
 from tests.compat.programs import SERVERS
 from tests.compat.sdks import ERAS, FACTS, MODERN, WAYS
-from tests.conformance.bench import ARRANGEMENTS
 from tests.conformance.suite import REVISIONS, VERSION
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -40,7 +39,7 @@ def test_the_suite_passes_straight_and_through_the_gateway(revision: str):
         ]
     )
     whole = f"**{REVISIONS[revision]}/{REVISIONS[revision]}**"
-    assert table[0][2:] == list(ARRANGEMENTS[revision])
+    assert table[0][2:4] == ["direct", "gateway"]
     assert len(table) == REVISIONS[revision] + 2
     assert table[-1][2:4] == [whole, whole]
 

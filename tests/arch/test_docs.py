@@ -65,7 +65,7 @@ def test_every_command_has_its_flags_and_its_exit_statuses_on_a_page():
         for context in generate.leaves(name, command)
     ]
     assert set(paths) - {"airlock"} == {*EXITS, *SAME}
-    assert set(SAME.values()) == set(EXITS)
+    assert set(SAME.values()) <= set(EXITS)
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert set(generate.COMMANDS) == set(scripts)
     assert set(out.SENTENCES) == {out.OK, out.FAILED, out.USAGE}

@@ -152,14 +152,15 @@ def _messages(model: Model, body: dict[str, Any]) -> Iterator[Event]:
     message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": [],
                "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}  # fmt: skip
     reason = {"stop_reason": "end_turn" if found is None else "tool_use", "stop_sequence": None}
-    for event in (
+    events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": block},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": reason, "usage": {"output_tokens": 1}},
         {"type": "message_stop"},
-    ):
+    ]
+    for event in events:
         yield event["type"], event
 
 
@@ -185,14 +186,15 @@ def _responses(model: Model, body: dict[str, Any]) -> Iterator[Event]:
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2,
              "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     response = {"id": "r1", "object": "response", "status": "in_progress", "model": "x", "output": []}
-    for event in (
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": response},
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed",
          "response": {**response, "status": "completed", "output": [item], "usage": usage}},
-    ):  # fmt: skip
-        yield str(event["type"]), event
+    ]  # fmt: skip
+    for event in events:
+        yield event["type"], event
 
 
 def _completions(model: Model, body: dict[str, Any]) -> Iterator[Event]:

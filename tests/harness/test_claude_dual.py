@@ -55,10 +55,14 @@ def test_a_hook_that_accepts_is_a_yes_inband(tmp_path: Path):
 
 
 def test_a_hook_that_accepts_approves_nothing_where_only_the_link_does(tmp_path: Path):
-    with session(tmp_path, [DELETE], oob=True, hold_s=2) as one:
-        one.answering(ACCEPT)
-        one.work_off()
-        (said,) = one.model.texts("delete_service")
-        assert "the client's accept does not count here" in said
-        assert RESUME in said
-        assert one.deleted == 0
+    with bench(tmp_path, oob=True, hold_s=1) as place:
+        again = Turn("delete_service", {"name": "shop"}, before=place.approve_later)
+        with Model([DELETE, again], PREFIX) as model:
+            one = Session(place, model)
+            one.answering(ACCEPT)
+            one.work_off()
+            alone, approved = model.texts("delete_service")
+            assert "still required input after 10 rounds" in alone
+            assert "deleted shop" in approved
+            assert one.deleted == 1
+            assert len(place.messages) == 1

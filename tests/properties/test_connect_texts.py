@@ -53,7 +53,8 @@ def test_yaml(document: dict[str, Any], flow: bool, indent: int):
         made = yamltext.put(out.getvalue(), "f", "s", "a", ENTRY)
     except ConfigError:  # somebody's own style, which is refused
         return
-    assert yamltext.parse(made, "f") == changed(document)
+    # A writer of YAML may itself change a sign that nobody sees: what counts is what it wrote.
+    assert yamltext.parse(made, "f") == changed(yamltext.parse(out.getvalue(), "f"))
     assert yamltext.put(made, "f", "s", "a", ENTRY) == made
 
 

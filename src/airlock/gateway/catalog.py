@@ -7,6 +7,7 @@ SPEC: gateway.md 9.4; mcp.md 5 (9).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 
 import msgspec
@@ -74,9 +75,9 @@ class Catalog:
         self._upstream = upstream
         self._clock = clock
         self._ids = ids
-        # Each caller's tools by name, and until when, on the monotonic clock, they are good.
+        # Each caller's tools by name, and until when they are good; of the second, when they came too. Monotonic.
         self._kept: OrderedDict[_Key, tuple[float, dict[str, DryRun]]] = OrderedDict()
-        self._repeated: OrderedDict[_Key, tuple[float, _Repeated]] = OrderedDict()
+        self._repeated: OrderedDict[_Key, tuple[float, float, _Repeated]] = OrderedDict()
         self._fetching: dict[_Key, asyncio.Task[_Repeated]] = {}
         self.annotated: set[str] = set()
 
@@ -105,17 +106,18 @@ class Catalog:
         return tools.get(tool, _ABSENT)
 
     async def repeated(
-        self, tool: str, version: str, principal: Principal, trace: Trace
+        self, tool: str, version: str, principal: Principal, trace: Trace, *, oldest_s: float = math.inf
     ) -> tuple[Mirror, ...]:
         """Return what `tool` wants repeated, for this caller; nothing for one that is not listed, or not well.
 
-        Callers that ask at the same time share one look. Raises CatalogUnavailable.
+        `oldest_s`: how old what is known may be. Callers that ask at the same time share one look. Raises
+        CatalogUnavailable.
         """
         key = (version, principal.name, principal.groups)
-        kept = self._repeated.get(key)
-        if kept is not None and self._clock.monotonic() < kept[0]:
+        now, kept = self._clock.monotonic(), self._repeated.get(key)
+        if kept is not None and now < kept[0] and now - kept[1] <= oldest_s:
             self._repeated.move_to_end(key)
-            return kept[1].get(tool, ())
+            return kept[2].get(tool, ())
         task = self._fetching.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._look(key, version, principal, trace))
@@ -143,7 +145,8 @@ class Catalog:
         for name in found:
             self.note(name)
         if listed.whole:
-            self._repeated[key] = (self._clock.monotonic() + max(listed.ttl_s, FLOOR_S), found)
+            now = self._clock.monotonic()
+            self._repeated[key] = (now + max(listed.ttl_s, FLOOR_S), now, found)
             self._repeated.move_to_end(key)
             if len(self._repeated) > MAX_KEPT:
                 self._repeated.popitem(last=False)

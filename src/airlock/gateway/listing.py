@@ -16,10 +16,11 @@ from airlock.core.wire import jsonrpc
 from airlock.edge import recording
 from airlock.edge.recording import Entry, Open
 from airlock.edge.trace import Trace
-from airlock.gateway import advertised, body, boundary, meta, outgoing, pinning, tracing
+from airlock.gateway import advertised, body, boundary, meta, outgoing, pinning, repeated, tracing
 from airlock.gateway.door import LEGACY_VERSIONS
 from airlock.gateway.gate import Answer, Gate, Snapshot
 from airlock.gateway.listings import Listing
+from airlock.gateway.modern import mirrors
 from airlock.gateway.modern.admission import REVISION, Request
 from airlock.gateway.upstream import http
 from airlock.gateway.upstream.port import MergedReply
@@ -58,16 +59,19 @@ async def passed(gate: Gate, request: Request, principal: Principal, trace: Trac
             raw = None
             if merged is None and reply.content_type == "application/json":
                 raw = body.raw_result(reply.body, sent.id)
-            shaped = None if raw is None else snapshot.listings.find(request.method, principal, raw)
+            known = snapshot.listings
+            shaped = None if raw is None else known.find(request.method, principal, raw, request.era)
             answer = None
             if shaped is None:
                 answer = http.read(reply, sent)
                 if answer.result is None:
                     refused = _refused(answer.message, snapshot)
                 else:
+                    if snapshot.wide and request.method == _LIST and mirrors.annotates(reply.body):
+                        merged = repeated.sifted(answer.result, gate.catalog, request.era, merged)
                     shaped = _shape(answer.result, request.method, snapshot, principal, merged)
                     if raw is not None:
-                        snapshot.listings.keep(request.method, principal, raw, shaped)
+                        known.keep(request.method, principal, raw, shaped, request.era)
         except UpstreamError as error:
             # 3
             opened.close(

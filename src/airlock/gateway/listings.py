@@ -11,6 +11,7 @@ from collections import OrderedDict
 import msgspec
 
 from airlock.core.principal import Principal
+from airlock.gateway.eras import Era
 
 __all__ = ["MAX_BYTES", "MAX_KEPT", "Listing", "Listings"]
 
@@ -30,25 +31,27 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Listings:
-    """A bounded memory of one snapshot, one listing for each caller and method."""
+    """A bounded memory of one snapshot, one listing for each caller, method and era."""
 
     __slots__ = ("_bytes", "_kept")
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, tuple[str, ...]], tuple[bytes, Listing]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, tuple[str, ...], Era], tuple[bytes, Listing]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, method: str, principal: Principal, raw: bytes) -> Listing | None:
-        """Return what `raw` was shaped to for this caller, if it is what came the last time."""
-        kept = self._kept.get((method, principal.name, principal.groups))
+    def find(self, method: str, principal: Principal, raw: bytes, era: Era = Era.MODERN) -> Listing | None:
+        """Return what `raw` was shaped to for this caller, if it is what came the last time in this era."""
+        kept = self._kept.get((method, principal.name, principal.groups, era))
         return kept[1] if kept is not None and kept[0] == raw else None
 
-    def keep(self, method: str, principal: Principal, raw: bytes, listing: Listing) -> None:
+    def keep(
+        self, method: str, principal: Principal, raw: bytes, listing: Listing, era: Era = Era.MODERN
+    ) -> None:
         """Remember what `raw`, the upstream's own result, was shaped to."""
         size = len(raw) + len(listing.encoded)
         if size > _LARGEST:
             return
-        key = (method, principal.name, principal.groups)
+        key = (method, principal.name, principal.groups, era)
         self._forget(self._kept.pop(key, None))
         self._kept[key] = (raw, listing)
         self._bytes += size

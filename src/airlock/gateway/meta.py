@@ -122,8 +122,9 @@ SET: tuple[tuple[str, str, str], ...] = (
     ),
     (
         ISOLATED,
-        "lists of several upstreams, when there are any",
-        "number of entries left out because their name is bad or stands twice",
+        "lists, when there are any",
+        "number of entries left out: of several upstreams, those whose name is bad or stands twice; for modern "
+        "clients, tools whose `x-mcp-header` is not valid",
     ),
     (
         HYGIENE,

@@ -22,12 +22,10 @@ from airlock.edge.settings import Environment, secret_bytes
 from airlock.edge.sinks import jsonl
 from airlock.gateway import upstreamsfile
 from airlock.gateway.door import is_loopback
-from airlock.gateway.settings import Defaults, Flags, Limits, upstream_auth
+from airlock.gateway.settings import LOCAL_AUDIENCE, LOCAL_ISSUER, Defaults, Flags, Limits, upstream_auth
 from airlock.gateway.upstreamsfile import Bounds, Remote, UpstreamSpec
 
 __all__ = [
-    "LOCAL_AUDIENCE",
-    "LOCAL_ISSUER",
     "Audit",
     "identity",
     "load_pins",
@@ -38,10 +36,6 @@ __all__ = [
     "store",
     "store_dsn",
 ]
-
-LOCAL_ISSUER = "airlock"
-LOCAL_AUDIENCE = "airlock-gateway"
-"""What a token says that was signed with the key kept beside the state (`airlock connect` makes them)."""
 
 _DATABASES = ("postgres", "postgresql")
 

@@ -1,10 +1,12 @@
 """Arguments that headers repeat, checked where no server behind does it: step 9 of admission for our own front.
 
-Knows when a call is in doubt, and which tools may be listed to whom; how headers are compared is `modern.mirrors`'.
+Knows when a call is in doubt, and which tools cannot be called; how headers are compared is `modern.mirrors`'.
 SPEC: mcp.md 5 (9), 6.
 """
 
 from __future__ import annotations
+
+import math
 
 from airlock.core.principal import Principal
 from airlock.core.rules import Rule, protocol_rule
@@ -14,13 +16,17 @@ from airlock.edge.trace import Trace
 from airlock.gateway.catalog import Catalog, CatalogUnavailable
 from airlock.gateway.eras import Era
 from airlock.gateway.gate import Gate
+from airlock.gateway.meta import ISOLATED
 from airlock.gateway.modern import mirrors, paramheaders
 from airlock.gateway.modern.admission import Refusal, Request
 from airlock.gateway.upstream.http import HttpUpstream
 from airlock.gateway.upstream.many import ManyUpstreams
 from airlock.gateway.upstream.negotiate import Negotiated
 
-__all__ = ["in_doubt", "refused", "usable"]
+__all__ = ["RECENT_S", "in_doubt", "refused", "sifted"]
+
+RECENT_S = 5.0
+"""How old the list may be by which a call is refused: a server that changed a tool is asked again first."""
 
 
 def in_doubt(gate: Gate, request: Request) -> bool:
@@ -44,13 +50,12 @@ async def refused(gate: Gate, request: Request, principal: Principal, trace: Tra
         return None
     await inside_task()
     try:
-        wanted = await gate.catalog.repeated(name, request.version, principal, trace)
+        found = await _mismatch(gate, name, request, principal, trace)
     except CatalogUnavailable as error:
         # SECURITY: what cannot be checked does not pass: whoever stands before us may have gone by the header.
         reason = f"the Mcp-Param headers cannot be checked: {error.reason}"
         code, status, rule = jsonrpc.INTERNAL, 502, str(Rule.CATALOG_UNAVAILABLE)
     else:
-        found = mirrors.mismatch(request.headers, wanted, request.arguments)
         if found is None:
             return None
         reason, code = found, jsonrpc.HEADER_MISMATCH
@@ -60,25 +65,44 @@ async def refused(gate: Gate, request: Request, principal: Principal, trace: Tra
     return Refusal(status, code, rule, reason, request.id, None, request.method, name)
 
 
-def usable(
-    tools: list[dict[str, object]], catalog: Catalog, era: Era
-) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the tools of a listing that a client of `era` can use, and the names of the others.
+def sifted(
+    result: dict[str, object], catalog: Catalog, era: Era, own: dict[str, object] | None
+) -> dict[str, object] | None:
+    """Take out of a listing, in place, the tools that a client of `era` cannot use; note those that want headers.
 
+    `own` is what is said of the listing already; returned with the number of tools that were taken out.
     SPEC: mcp.md 6: one annotation that is not valid makes a tool one that is not to be used over HTTP. The older
     revisions know no annotation.
     """
-    kept: list[dict[str, object]] = []
-    left: list[str] = []
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return own
+    kept: list[object] = []
     for tool in tools:
-        wanted = paramheaders.mirrors(tool.get("inputSchema"))
-        if wanted:
-            catalog.note(str(tool["name"]))
-        if wanted is None and era is Era.MODERN:
-            left.append(str(tool["name"]))
-        else:
+        wanted = paramheaders.mirrors(tool.get("inputSchema")) if isinstance(tool, dict) else ()
+        if wanted and isinstance(name := tool.get("name"), str):
+            catalog.note(name)
+        if wanted is not None or era is Era.LEGACY:
             kept.append(tool)
-    return kept, left
+    if len(kept) == len(tools):
+        return own
+    result["tools"] = kept
+    before = (own or {}).get(ISOLATED)
+    return {
+        **(own or {}),
+        ISOLATED: len(tools) - len(kept) + (before if isinstance(before, int) else 0),
+    }
+
+
+async def _mismatch(
+    gate: Gate, name: str, request: Request, principal: Principal, trace: Trace
+) -> str | None:
+    for oldest_s in (math.inf, RECENT_S):
+        wanted = await gate.catalog.repeated(name, request.version, principal, trace, oldest_s=oldest_s)
+        found = mirrors.mismatch(request.headers, wanted, request.arguments)
+        if found is None:
+            return None
+    return found
 
 
 def _looks_itself(gate: Gate, name: str) -> bool:

@@ -19,6 +19,8 @@ from airlock.gateway.door import Door, is_loopback, loopback_hosts
 __all__ = [
     "DIFFERENCES",
     "HOLD_S",
+    "LOCAL_AUDIENCE",
+    "LOCAL_ISSUER",
     "Defaults",
     "Flags",
     "Limits",
@@ -145,6 +147,10 @@ def hygiene(env: Environment, defaults: Defaults) -> bool:
     """Whether contents are cleaned, or marked only as the seed says. Raises ConfigError."""
     return _switch(env, "AIRLOCK_HYGIENE", usual=defaults.durable)
 
+
+LOCAL_ISSUER = "airlock"
+LOCAL_AUDIENCE = "airlock-gateway"
+"""What a token says that was signed with the key kept beside the state (`airlock connect` makes them)."""
 
 HOLD_S = 45
 """Seconds that a call of an older client is held open for a person's yes: below the patience of today's clients."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airlock.core.principal import Principal, Source
 from airlock.gateway import listings
+from airlock.gateway.eras import Era
 from airlock.gateway.listings import MAX_KEPT, Listing, Listings
 
 LISTING = Listing(b"{}", "null", (), 0)
@@ -21,6 +22,7 @@ def test_only_the_same_bytes_for_the_same_caller_and_method_are_found():
     assert kept.find("tools/list", who("alice"), b"raw") is None
     assert kept.find("tools/list", who("bob", "sre"), b"raw") is None
     assert kept.find("server/discover", who("alice", "sre"), b"raw") is None
+    assert kept.find("tools/list", who("alice", "sre"), b"raw", Era.LEGACY) is None
 
 
 def test_as_many_callers_as_there_may_be_are_remembered_and_the_oldest_go():

@@ -39,7 +39,7 @@ _FIELDS = (
 _BLANK = r"(?:\s|\\[nrt])"
 _QUOTE = r"[\"'`\\]"
 _TYPE = r"(?:str|string|String|bytes|&str|&'static str|\[\]byte|char ?\*)"
-_ENDING = rf"s?(?:[_-]?(?:base|[0-9]{{1,3}}))?{_QUOTE}{{0,8}}\]?"
+_ENDING = rf"s?(?:[_-]?(?:base|BASE|[0-9]{{1,3}}))?{_QUOTE}{{0,8}}\]?"
 _T68 = r"[A-Za-z0-9._~+/-]"
 
 _AFTER_NAME = re.compile(

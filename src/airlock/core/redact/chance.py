@@ -19,7 +19,7 @@ _LONG_WITHOUT_DIGITS = 20
 
 _STAND_IN = re.compile(
     r"\$\{?[a-z_][\w.]*\}?|\$[({].*|%\(?\w+\)?[sd%]?|<.*>?|\{.*\}?|\[.*\]?|[*x.#•_-]+|[@*&!][a-z_]\w*"
-    r"|(?:your|change|replace|placeholder|example|dummy|redacted)[\w-]*",
+    r"|(?:your|change[_-]?(?:me|this|it)|replace|placeholder|example|dummy|redacted).*",
     re.IGNORECASE | re.DOTALL,
 )
 _REFERENCE = re.compile(
@@ -29,7 +29,10 @@ _REFERENCE = re.compile(
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-f]{32,}", re.IGNORECASE)
 
-_WORD = r"(?:[A-Z]?[a-z]{2,}+|[A-Z]{2,}+|[A-Z][a-z]?(?=\d{3})|[A-Z](?=\d))\d{0,6}+"
+_WORD = (
+    r"(?:[A-Z]?[a-z]{2,}+|[A-Z]{2,}+|[A-Z][a-z]?(?=\d{3})|[A-Z](?=\d)|(?<![A-Za-z0-9])[A-Z][a-z]?(?![A-Za-z0-9]))"
+    r"\d{0,6}+"
+)
 _SLUG = re.compile(rf"(?:{_WORD}|\d++|[A-Za-z])(?:[-_./:+]*+(?:{_WORD}|\d++))*+[-_./:+=]*+")
 _PATH_OF_NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+")
 _LONG_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")

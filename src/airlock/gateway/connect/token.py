@@ -21,7 +21,7 @@ from airlock.edge.identity.claims import encoded, json_object
 from airlock.edge.identity.jwt import Hs256
 from airlock.edge.settings import Environment, secret_bytes
 from airlock.gateway.door import is_loopback
-from airlock.gateway.parts import LOCAL_AUDIENCE, LOCAL_ISSUER
+from airlock.gateway.settings import LOCAL_AUDIENCE, LOCAL_ISSUER
 
 __all__ = ["SCHEME", "Signer", "Unsigned", "claimed", "made_here", "signer", "user"]
 

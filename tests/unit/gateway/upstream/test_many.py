@@ -167,6 +167,21 @@ async def test_an_unread_answer_is_that_of_the_server_or_ours():
     assert json.loads(reply.body)["error"]["code"] == -32602
 
 
+async def test_whether_headers_are_compared_is_asked_of_the_server_a_name_belongs_to(monkeypatch):
+    it = setting()
+    assert not it.many.compares_headers("git__push")  # no server over HTTP
+    assert not it.many.compares_headers("\ud800")
+
+    class Asked(FakeMember):
+        def compares_headers(self, name: str) -> bool:
+            return name == "push"
+
+    monkeypatch.setattr(many, "Negotiated", Asked)
+    it = Setting(Asked("git"), FakeMember("time"))
+    found = [it.many.compares_headers(name) for name in ("git__push", "git__pull", "time__push", "push")]
+    assert found == [True, False, False, False]
+
+
 async def test_the_target_is_that_of_the_server_a_name_belongs_to():
     it = Setting(FakeMember("git"), FakeMember("time"))
     assert it.many.target("git__push") == "git:push"

@@ -649,3 +649,16 @@ async def test_without_a_modern_side_there_is_none_to_close():
     await scene.ask()
     await scene.here.close()
     assert scene.closed == ["http"]
+
+
+@pytest.mark.parametrize(("found", "http", "compares"), [
+    (IS_MODERN, True, True), (IS_BOTH, True, True), (IS_LEGACY, True, False), (IS_MODERN, False, False),
+])  # fmt: skip
+async def test_only_a_modern_server_over_http_compares_headers_and_only_once_that_is_known(
+    found: Finding, http: bool, compares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(negotiate.http, "HttpUpstream", Side if http else Scene)
+    scene = Scene(found)
+    assert not scene.here.compares_headers("go")
+    await scene.ask()
+    assert scene.here.compares_headers("go") is compares

@@ -65,16 +65,16 @@ test-servers: $(READY) ## real servers and SDK clients through the gateway, and 
 	@[ -d $(VENV)/npm/node_modules/@modelcontextprotocol/client ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(VENV)/npm $(NPM_SERVERS) || echo "no npm registry: the tests that need it say so"
 	@AIRLOCK_TEST_NPM=$(VENV)/npm $(BIN)/python -m pytest -q tests/servers tests/compat $(ARGS)
 
-NPM_CLIENTS := @openai/codex@0.171.0 @modelcontextprotocol/inspector@2.12.0
+NPM_CLIENTS := @openai/codex@0.171.0 @modelcontextprotocol/inspector@2.12.0 @google/gemini-cli@0.61.0
 HARNESS     := $(VENV)/harness
 
-test-harness: $(READY) ## real clients through the gateway: Claude Code, Codex, Hermes, MCP Inspector (PyPI, npm; 1.2 GB)
+test-harness: $(READY) ## real clients through the gateway: Claude Code, Codex, Hermes, MCP Inspector (PyPI, npm; 1.3 GB)
 	@"$(UV)" sync --all-extras --locked -q --inexact --group conformance
 	@for one in $(HARNESS) $(HARNESS)/hermes; do [ -x $$one/bin/python ] || "$(UV)" venv -q --python $(PYTHON) $$one || exit 1; done
 	@"$(UV)" pip install -q --python $(HARNESS)/bin/python claude-agent-sdk==0.2.189
 	@"$(UV)" pip install -q --python $(HARNESS)/hermes/bin/python 'hermes-agent[mcp]==0.19.0' || { [ -z "$$CI" ] && echo "no Hermes: the tests that need it say so"; }
-	@[ -d $(HARNESS)/npm/node_modules/@openai/codex ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(HARNESS)/npm $(NPM_CLIENTS) || { [ -z "$$CI" ] && echo "no npm registry: the tests that need it say so"; }
-	@AIRLOCK_TEST_CLAUDE=$$(echo $(HARNESS)/lib/python*/site-packages/claude_agent_sdk/_bundled/claude) $(BIN)/python -m pytest -q -n 2 tests/harness $(ARGS)
+	@[ -d $(HARNESS)/npm/node_modules/@google/gemini-cli ] || PATH="$(CURDIR)/$(BIN):$$PATH" npm install --ignore-scripts --no-fund --no-audit --silent --prefix $(HARNESS)/npm $(NPM_CLIENTS) || { [ -z "$$CI" ] && echo "no npm registry: the tests that need it say so"; }
+	@AIRLOCK_TEST_CLAUDE=$$(echo $(HARNESS)/lib/python*/site-packages/claude_agent_sdk/_bundled/claude) AIRLOCK_TEST_GEMINI=$$(ls $(CURDIR)/$(HARNESS)/npm/node_modules/.bin/gemini 2>/dev/null) $(BIN)/python -m pytest -q -n 2 tests/harness $(ARGS)
 
 bench: $(READY) ## measure CPU per request against the published original (needs a C compiler)
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -12,7 +12,7 @@ from tests.harness.claude import PREFIX, Session, session
 from tests.harness.model import Model, Turn
 from tests.harness.parts import CLAUDE
 from tests.harness.rows import Row
-from tests.harness.story import RESUME, judge, script
+from tests.harness.story import judge, script
 
 DELETE = Turn("delete_service", {"name": "shop"})
 ACCEPT = {"action": "accept", "content": {"confirm": True}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from airlock.core.text.hygiene import KINDS, SUSPECT, neutralise
 from bench.hygiene.__main__ import wrong
 from bench.hygiene.corpus import corpus
 
-needs_re2 = pytest.mark.skipif(results.re2 is None, reason="needs google-re2: install the extra regex")
+needs_re2 = pytest.mark.skipif(find_spec("re2") is None, reason="needs google-re2: install the extra regex")
 profile = settings(max_examples=150, deadline=None)
 
 SAMPLES = corpus()

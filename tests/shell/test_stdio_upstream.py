@@ -54,6 +54,13 @@ async def pid_of(upstream: Any) -> int:
     return found
 
 
+async def test_a_process_that_is_begun_is_there_for_the_first_request():
+    async with stdio_upstream() as upstream:
+        upstream.begin()
+        process = await upstream._process.running()
+        assert await pid_of(upstream) == process.pid
+
+
 async def test_nothing_is_started_before_the_first_request_and_nothing_is_left():
     async with stdio_upstream() as upstream:
         assert upstream._process.current is None

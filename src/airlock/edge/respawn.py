@@ -89,6 +89,11 @@ class Respawner(Generic[RunT]):
         run = self._run
         return None if run is None or self._closing.is_set() or not run.alive else run
 
+    def begin(self) -> None:
+        """Start a run before anybody needs it. If that fails, whoever needs one first starts it again."""
+        if self.current is None and self._starting is None and not self._closing.is_set():
+            self._begin()
+
     async def running(self) -> RunT:
         """Return a run that is alive, started for this if need be; many callers cause one start.
 
@@ -99,12 +104,9 @@ class Respawner(Generic[RunT]):
         run = self.current
         if run is not None:
             return run
-        if self._starting is None:
-            if self._backoff.remaining() > PATIENCE_S:
-                raise _unreachable("the server process ended too often to be started again now")
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-            self._starting.add_done_callback(self._started)
-        starting = self._starting
+        if self._starting is None and self._backoff.remaining() > PATIENCE_S:
+            raise _unreachable("the server process ended too often to be started again now")
+        starting = self._starting or self._begin()
         if not (await asyncio.wait({starting}, timeout=PATIENCE_S))[0]:
             raise _unreachable("the server process is not started yet")
         return starting.result()
@@ -116,6 +118,11 @@ class Respawner(Generic[RunT]):
             await asyncio.wait({self._starting})
         if self._run is not None:
             await self._run.stop()
+
+    def _begin(self) -> asyncio.Task[RunT]:
+        self._starting = starting = asyncio.get_running_loop().create_task(self._start())
+        starting.add_done_callback(self._started)
+        return starting
 
     async def _start(self) -> RunT:
         if self._run is not None:

@@ -121,8 +121,9 @@ def _local(
             limits=dialogue.Limits(quiet_s=bounds.timeout_s),
         )
 
+    modern = StdioUpstream(command, say, limits=limits, target=target)
     return Negotiated(
-        StdioUpstream(command, say, limits=limits, target=target),
+        modern,
         older,
         probe=StdioProbe(StdioDialer(command, say=say), version=version("airlock")),
         clock=clock,
@@ -130,6 +131,7 @@ def _local(
         say=say,
         target=target,
         forced=_forced(spec),
+        prepare=modern.begin,
     )
 
 

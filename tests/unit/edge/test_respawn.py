@@ -90,6 +90,35 @@ async def test_many_callers_cause_one_start_and_share_the_run():
     assert kept.runs[0].stopped == 1
 
 
+async def test_a_run_that_was_begun_before_it_was_needed_is_the_one_that_callers_get():
+    kept = Kept()
+    kept.gate = asyncio.Event()
+    for _ in range(3):
+        kept.kept.begin()
+    waiting = asyncio.ensure_future(kept.kept.running())
+    await asyncio.sleep(0)
+    kept.gate.set()
+    assert await waiting is kept.runs[0]
+    kept.kept.begin()
+    await asyncio.sleep(0)
+    assert len(kept.runs) == 1
+    await kept.kept.close()
+    kept.kept.begin()
+    await asyncio.sleep(0)
+    assert len(kept.runs) == 1
+
+
+async def test_a_run_that_could_not_be_begun_is_tried_again_by_who_needs_it():
+    kept = Kept()
+    kept.fails = True
+    kept.kept.begin()
+    await asyncio.sleep(0.01)
+    kept.fails = False
+    kept.now += 1
+    assert await kept.kept.running() is kept.runs[1]
+    await kept.kept.close()
+
+
 async def test_after_an_end_the_next_caller_starts_another_when_the_last_was_stopped():
     kept = Kept()
     first = await kept.kept.running()

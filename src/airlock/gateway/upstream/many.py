@@ -135,8 +135,10 @@ class ManyUpstreams:
     def compares_headers(self, name: str) -> bool:
         """Tell whether the server that the tool `name` belongs to compares `Mcp-Param-*` headers with arguments."""
         found = self._names.find(name)
-        upstream = None if found is None else self._of[found[0]].upstream
-        return isinstance(upstream, Negotiated) and upstream.compares_headers(name)
+        if found is None:
+            return False
+        upstream = self._of[found[0]].upstream
+        return isinstance(upstream, Negotiated) and upstream.compares_headers(found[1])
 
     def target(self, name: str | None) -> str:
         """Return the target of the server that `name` belongs to, "" when there is none."""

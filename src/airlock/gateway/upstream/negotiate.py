@@ -62,6 +62,7 @@ class Negotiated:
     `modern` speaks to it in the modern era; `legacy` makes what does in the other, for the way that was found to
     work; either is None when that era is not spoken here. `forced` takes an era without asking for the other.
     `target` is what tickets bind, in both eras. `say` takes a line when a verdict changes or cannot be had.
+    `prepare` is called when it is known that `modern` will be needed: what takes long to start can start then.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Negotiated:
         say: Callable[[str], None],
         target: str = "",
         forced: Era | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         self._modern = modern
+        self._prepare = prepare
         self._mirrored = None if modern is None else Mirrored(modern, ids)
         self._make_legacy = legacy
         self._probe = probe
@@ -111,6 +114,8 @@ class Negotiated:
         """Start to find out, before anybody waits for it."""
         if self._verdict is None and self._finding is None and not self._closed:
             self._find()
+        elif self._verdict is not None:
+            self._ready(self._verdict.eras)
 
     # The port
 
@@ -255,6 +260,7 @@ class Negotiated:
         self._look_again = now + TRUSTED_S if self._forced is None else math.inf
         if finding.eras:
             self._settle(finding)
+            self._ready(finding.eras)
         elif self._verdict is None:
             self._rest_until = now + _REST_S
             self._trouble = f"it cannot be told what the server speaks: {finding.how}"
@@ -288,6 +294,10 @@ class Negotiated:
         self._wire = finding.wire or self._wire
         self._trouble = ""
         self._tell(f"the server speaks {self._verdict}")
+
+    def _ready(self, eras: frozenset[Era]) -> None:
+        if self._prepare is not None and Era.MODERN in eras and not self._closed:
+            self._prepare()
 
     def _tell(self, line: str) -> None:
         if line != self._told:

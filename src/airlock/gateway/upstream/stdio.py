@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class StdioUpstream:
-    """Sends requests to one process, started at the first of them. Failures are `UpstreamError`.
+    """Sends requests to one process, started by `begin` or at the first of them. Failures are `UpstreamError`.
 
     `say` takes lines for the log. A process that ends takes what is under way with it (the effect is unknown, so
     nothing is sent again); the next request starts another. SECURITY: one process serves everybody, so ids and
@@ -60,6 +60,10 @@ class StdioUpstream:
         self._waiting = 0
         self._open = InFlight(self._limits, self._expired)
         self._asked_us = False
+
+    def begin(self) -> None:
+        """Start the process, so that the first request does not wait for it."""
+        self._process.begin()
 
     def call(
         self, grant: Grant, outgoing: Outgoing, *, exact: bool, heard: Heard | None = None

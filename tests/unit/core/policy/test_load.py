@@ -438,6 +438,51 @@ def test_a_hostile_pattern_stays_on_one_line():
     assert len(fault) < 300
 
 
+# Content hygiene
+
+
+def allowed(*rules: str, reason: object = "the tool exists to show them") -> dict[str, object]:
+    return {"hygiene": {"allow": [{"rule": rule, "reason": reason} for rule in rules]}}
+
+
+def test_rules_of_hygiene_are_silenced_for_a_tool_or_for_the_file():
+    tools = {"t": {"tiers": {}}, "own": {"tiers": {}, **allowed("jwt")}, "none": {"tiers": {}, "hygiene": {}}}
+    policy = load({"tools": tools, "prompts": {"p": {}}, **allowed("bidi", "dsn")})
+    whole = dict.fromkeys(("bidi", "dsn"), "the tool exists to show them")
+    assert policy.hygiene == policy.tools["t"].hygiene == whole
+    assert policy.tools["own"].hygiene == {"jwt": "the tool exists to show them"}
+    assert policy.tools["none"].hygiene == {}
+    assert policy.prompts is not None
+    assert policy.prompts[0].hygiene == whole
+    assert load({"tools": tools}).hygiene == load({"tools": tools}).tools["t"].hygiene == {}
+
+
+def test_a_silenced_rule_is_known_and_says_why():
+    tool = {"tiers": {}, **allowed("jwt", "jwt")}
+    assert faults({"tools": {"t": tool}}) == ['tools.t.hygiene.allow[1].rule: stands twice, got "jwt"']
+    for reason, got in (("", '""'), ("  ", '"  "'), (None, "null"), (5, "5")):
+        assert faults(allowed("jwt", reason=reason)) == [f"hygiene.allow[0].reason: must say why, got {got}"]
+    (unknown,) = faults(allowed("jvt"))
+    assert unknown.startswith("hygiene.allow[0].rule: must be one of tag, bidi, ")
+    assert unknown.endswith(', got "jvt"')
+    (missing,) = faults({"hygiene": {"allow": [{"reason": "why"}]}})
+    assert missing.endswith(', got ""')
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (False, "hygiene: must be a mapping, got false"),
+        ({"allow": []}, "hygiene.allow: must not be empty"),
+        ({"allow": "jwt"}, 'hygiene.allow: must be a list, got "jwt"'),
+        ({"allow": ["jwt"]}, 'hygiene.allow[0]: must be a mapping, got "jwt"'),
+        ({"off": True}, "hygiene.off: unknown key (known here: allow)"),
+    ],
+)
+def test_hygiene_is_a_mapping_with_a_list(value: object, problem: str):
+    assert faults({"hygiene": value}) == [problem]
+
+
 # Whole files
 
 

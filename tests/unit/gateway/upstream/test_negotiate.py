@@ -94,6 +94,7 @@ class Scene:
         without: Era | None = None,
         cheap: bool = True,
     ) -> None:
+        self.prepared = 0
         self.closed: list[str] = []
         self.modern = Side("modern", self.closed)
         self.legacies: dict[Wire, Side] = {}
@@ -112,7 +113,11 @@ class Scene:
             say=self.said.append,
             target="here",
             forced=forced,
+            prepare=self._prepare,
         )
+
+    def _prepare(self) -> None:
+        self.prepared += 1
 
     def _make(self, wire: Wire) -> Upstream:
         assert wire not in self.legacies
@@ -657,8 +662,32 @@ async def test_without_a_modern_side_there_is_none_to_close():
 async def test_only_a_modern_server_over_http_compares_headers_and_only_once_that_is_known(
     found: Finding, http: bool, compares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(negotiate.http, "HttpUpstream", Side if http else Scene)
+    monkeypatch.setattr("airlock.gateway.upstream.http.HttpUpstream", Side if http else Scene)
     scene = Scene(found)
     assert not scene.here.compares_headers("go")
     await scene.ask()
     assert scene.here.compares_headers("go") is compares
+
+
+@pytest.mark.parametrize(
+    ("found", "forced", "times"),
+    [
+        (IS_MODERN, None, 1),
+        (IS_BOTH, None, 1),
+        (IS_LEGACY, None, 0),
+        (IS_DOWN, None, 0),
+        (IS_DOWN, MODERN, 1),
+    ],
+    ids=["modern", "both", "legacy", "down", "as configured"],
+)
+async def test_what_will_be_needed_is_prepared_as_soon_as_that_is_known(
+    found: Finding, forced: Era | None, times: int
+) -> None:
+    scene = Scene(found, forced=forced)
+    assert scene.prepared == 0
+    scene.here.begin()
+    await asyncio.sleep(0.01)
+    assert scene.prepared == times
+    await scene.here.close()
+    scene.here.begin()
+    assert scene.prepared == times

@@ -274,7 +274,7 @@ def measured(args):
     return "\n".join(lines), fine
 
 
-MARK = "<!-- eras -->"
+MARK, NEXT = "<!-- eras -->", "<!-- hygiene -->"
 
 
 def main():
@@ -296,8 +296,10 @@ def main():
     print(table)
     if args.write:
         page = HERE / "RESULTS.md"
-        text = page.read_text().split(MARK)[0].rstrip()
-        page.write_text(f"{text}\n\n{MARK}\n\n## Older clients, started servers, open streams\n\n{table}\n")
+        above, _, below = page.read_text().partition(MARK)
+        _, mark, kept = below.partition(NEXT)
+        title = "## Older clients, started servers, open streams"
+        page.write_text(f"{above.rstrip()}\n\n{MARK}\n\n{title}\n\n{table}\n{f'{chr(10)}{mark}{kept}' if mark else ''}")
     return 0 if fine else 1
 
 

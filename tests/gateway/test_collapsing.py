@@ -10,6 +10,8 @@ from airlock.gateway.settings import Rates
 from tests.fakes.legacyclient import text
 from tests.gateway.test_legacy_confirmation import ARGS, YES, Gated, asked
 
+FORMS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+
 
 def collapsing(
     mode: str = "inband", *, notified: bool = False, rate: Rate | None = None, **more: Any
@@ -37,14 +39,14 @@ async def test_two_older_clients_are_asked_the_same_question_and_one_yes_runs_it
 async def test_an_older_client_joins_the_question_of_a_newer_one():
     gated = collapsing()
     world = gated.world
-    state = (await world.call("drop", ARGS)).state
+    state = (await world.call("drop", ARGS, meta=FORMS)).state
     client = await gated.session(elicitation={})
     events, push = await asked(client)
     assert world.gate.prompts is not None
     assert (world.gate.prompts.asked, world.gate.prompts.collapsed) == (1, 1)
     await client.reply(push["id"], YES)
     assert text((await events.whole())[-1]) == "done"
-    assert (await world.yes("drop", ARGS, state)).rule == "mrtr.replay"
+    assert (await world.yes("drop", ARGS, state, meta=FORMS)).rule == "mrtr.replay"
     assert gated.executed == 1
     await gated.rig.front.close()
 
@@ -80,7 +82,7 @@ async def test_calls_of_both_eras_at_once_make_one_question():
     gated = collapsing("oob", notified=True, hold_s=5.0)
     world = gated.world
     client = await gated.session()
-    modern, held = await asyncio.gather(world.call("drop", ARGS), client.call("drop", ARGS))
+    modern, held = await asyncio.gather(world.call("drop", ARGS, meta=FORMS), client.call("drop", ARGS))
     gated.waits(held)
     assert modern.result["resultType"] == "input_required"
     assert world.gate.prompts is not None

@@ -11,19 +11,16 @@ import math
 import msgspec
 
 from airlock.core import grant as grants
-from airlock.core.action import Action
-from airlock.core.decision import Allow, Confirm, Deny, Fact, Need, Tier, Verdict
+from airlock.core.decision import Allow, Confirm, Deny, Fact, Need, Verdict
 from airlock.core.errors import StoreUnavailable, UpstreamError
 from airlock.core.grant import Grant
-from airlock.core.policy.decide import Facts, decide, over_window
+from airlock.core.policy.decide import decide, over_window
 from airlock.core.principal import Principal
 from airlock.core.redact import values
 from airlock.core.rules import Rule
-from airlock.core.wire import jsonrpc
-from airlock.edge import recording
-from airlock.edge.recording import Open
 from airlock.edge.trace import Trace
 from airlock.gateway import asking, body, boundary, composing, outgoing, questions, results, shaping, tracing
+from airlock.gateway.call import Call
 from airlock.gateway.catalog import CatalogUnavailable
 from airlock.gateway.confirm import Standing, State
 from airlock.gateway.gate import Answer, Gate
@@ -33,15 +30,10 @@ from airlock.gateway.upstream.port import Answer as UpstreamAnswer
 
 __all__ = ["tools_call"]
 
-_NOTHING_KNOWN = Facts()
-_CONFIRMED = Facts(confirmed=True)
-_CONTINUED = Facts(confirmed=True, used=0)  # what it counts was charged when it began
-_NOTHING_TOLD: dict[str, object] = {}
-
 
 async def tools_call(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
     """Govern one admitted `tools/call` and answer it. Never raises for anything a client or upstream does."""
-    call = _Call(gate, request, principal, trace)
+    call = Call(gate, request, principal, trace)
     try:
         try:
             return await _decided(call)
@@ -70,69 +62,7 @@ async def tools_call(gate: Gate, request: Request, principal: Principal, trace: 
             )
 
 
-class _Call:
-    """One call on its way through the steps."""
-
-    __slots__ = (
-        "action", "charged_at", "entry", "gate", "mirror", "opened", "outstanding", "principal", "request",
-        "snapshot", "spent", "standing", "suspicious", "told", "trace",
-    )  # fmt: skip
-
-    def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
-        assert request.name is not None
-        self.gate = gate
-        self.request = request
-        self.principal = principal
-        self.trace = trace
-        # 1: the snapshot is taken once; a reload does not touch this call.
-        self.snapshot = gate.snapshot
-        target = gate.target or gate.upstream.target(request.name)
-        self.action = Action(request.name, request.arguments, self.snapshot.policy.environment, target)
-        self.mirror: str | None = None
-        self.standing: Standing | None = None
-        self.outstanding: composing.Outstanding | None = None  # what a server asked that this call answers
-        self.told = _NOTHING_TOLD  # what both records of a call that answers it say
-        self.opened: Open | None = None
-        self.charged_at = 0.0
-        self.spent = False  # a yes was burned for this call
-        self.suspicious = 0  # injection findings in what came back
-        self.entry = recording.entry(
-            gate.ids.hex(16),
-            principal=values.name(principal.name),
-            method="tools/call",
-            tool=values.name(request.name),
-            args_json=values.args_json(request.arguments),
-            trace_id=trace.trace_id,
-        )
-
-    def deny(self, deny: Deny, detail: object = None, *, wait_s: int = 0) -> Answer:
-        """Record a refusal and answer it as a tool result the model can read. `wait_s` is told as in `results`."""
-        entry = self.entry
-        entry.verdict = Verdict.DENY
-        entry.rule_id = deny.rule
-        entry.tier = deny.tier
-        entry.detail_json = values.detail_json(detail if detail is not None else deny.reason or None)
-        self.gate.recorder.refusal(entry)
-        return self.reply(results.denied(deny.rule, deny.reason, spent=self.spent, wait_s=wait_s))
-
-    def facts(self) -> Facts:
-        """What is known before anything is fetched."""
-        if self.standing is None:
-            return _NOTHING_KNOWN
-        if self.standing.state is State.CONTINUES:
-            return _CONTINUED
-        return _CONFIRMED if self.standing.state is State.ACCEPTED else _NOTHING_KNOWN
-
-    def tier(self) -> Tier | None:
-        """The tier that policy gives this call, for refusals that come before the decision."""
-        return self.snapshot.policy.tier(self.action.name, self.principal)
-
-    def reply(self, result: dict[str, object]) -> Answer:
-        """Answer with a result of our own."""
-        return Answer(200, body.encode(jsonrpc.result(self.request.id, result)))
-
-
-async def _decided(call: _Call) -> Answer:
+async def _decided(call: Call) -> Answer:
     """Steps 2 to 10: decide, and hand what may run to `_forwarded`."""
     gate = call.gate
     # 2: a confirmation that comes back.
@@ -178,7 +108,7 @@ async def _decided(call: _Call) -> Answer:
     return await _forwarded(call, decision, granted)
 
 
-async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
+async def _judged(call: Call, need: Need) -> Allow | Deny | Confirm:
     """Obtain each fact that `decide` needs, and ask again."""
     policy, facts = call.snapshot.policy, call.facts()
     while True:
@@ -203,7 +133,7 @@ async def _judged(call: _Call, need: Need) -> Allow | Deny | Confirm:
 
 
 async def _continued(
-    call: _Call, standing: Standing, outstanding: composing.Outstanding, decision: Allow
+    call: Call, standing: Standing, outstanding: composing.Outstanding, decision: Allow
 ) -> Answer:
     """Go on with an execution that asked something. SPEC: mcp.md 10 (3): it is the one that was begun."""
     granted = await composing.continued(call.gate, standing, outstanding, call.action, decision)
@@ -212,14 +142,14 @@ async def _continued(
     return await _forwarded(call, *granted)
 
 
-async def _asking(call: _Call, decision: Confirm) -> Answer:
+async def _asking(call: Call, decision: Confirm) -> Answer:
     """Step 10: where nothing can be shown, the person is asked without a preview."""
     if not decision.preview:
         return await _asked(call)
     return await _forwarded(call, decision, grants.for_preview(call.action, decision))
 
 
-async def _once(call: _Call, decision: Confirm, prompts: Prompts) -> Answer:
+async def _once(call: Call, decision: Confirm, prompts: Prompts) -> Answer:
     """Step 10, but an identical question that is still open is shown again, and nobody is asked too often."""
     known = await prompts.find(call.action, call.principal.name)
     if known is not None:
@@ -237,7 +167,7 @@ async def _once(call: _Call, decision: Confirm, prompts: Prompts) -> Answer:
         return await _asking(call, decision)
 
 
-async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
+async def _granted(call: Call, allow: Allow) -> Grant | Deny:
     """Steps 8 and 9, by the clock of this moment. A key that was burned stays burned whatever comes after."""
     standing, store = call.standing, call.gate.store
     now = call.charged_at = call.gate.clock.now()
@@ -271,7 +201,7 @@ async def _granted(call: _Call, allow: Allow) -> Grant | Deny:
     return grants.by_policy(call.action, allow)
 
 
-async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> Answer:
+async def _forwarded(call: Call, decision: Allow | Confirm, grant: Grant) -> Answer:
     """Steps 11 to 16: the intent on file, the call sent, the answer shaped, the outcome recorded."""
     gate, asks = call.gate, isinstance(decision, Confirm)
     gated = asks or decision.rule is Rule.L2_CONFIRMED
@@ -298,8 +228,12 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
         await _give_back(call, charge)
         raise
     # 12
+    heard = call.request.heard
+    if call.snapshot.hygiene is not None:
+        call.cleaner = call.snapshot.hygiene(policy.tools[call.action.name].hygiene)
+        heard = call.cleaner.hearing(heard)
     try:
-        answer = await gate.upstream.call(grant, request, exact=gated, heard=call.request.heard)
+        answer = await gate.upstream.call(grant, request, exact=gated, heard=heard)
     except UpstreamError as error:
         if not error.reached:
             await _give_back(call, charge)
@@ -317,19 +251,23 @@ async def _forwarded(call: _Call, decision: Allow | Confirm, grant: Grant) -> An
 
 
 async def _answered(
-    call: _Call, decision: Allow | Confirm, grant: Grant, answer: UpstreamAnswer, *, gated: bool
+    call: Call, decision: Allow | Confirm, grant: Grant, answer: UpstreamAnswer, *, gated: bool
 ) -> Answer:
     """Steps 13 to 16."""
     asks = isinstance(decision, Confirm)
     result = answer.result
     if result is None:
-        # A JSON-RPC error goes back unchanged; behind L2 it is a dry run that failed.
-        _closed(
-            call, answer.status, {"no_prompt": "the dry run was answered with an error"} if asks else None
-        )
+        # A JSON-RPC error goes back unchanged, but for hygiene; behind L2 it is a dry run that failed.
+        failed: dict[str, object] = {"no_prompt": "the dry run was answered with an error"} if asks else {}
+        if call.cleaner is not None:
+            call.cleaner.error(answer.message)
+            failed = call.cleaner.noted(failed)
+        _closed(call, answer.status, failed or None)
         return Answer(answer.status, body.encode(answer.message))
     # 13
     if result.get("resultType") == "input_required":
+        if call.cleaner is not None:
+            call.cleaner.questions(result)
         questioned = _questioned(call, decision, result, answer.status, gated=gated)
         if questioned is not None:
             return questioned
@@ -338,7 +276,13 @@ async def _answered(
     limits = call.snapshot.policy.tools[call.action.name].output
     verdict = Verdict.CONFIRM if asks else Verdict.ALLOW
     shaped = shaping.shape(
-        result, call.snapshot.scanner, limits, verdict=verdict, rule=decision.rule, dry_run=grant.dry_run
+        result,
+        call.snapshot.scanner,
+        limits,
+        verdict=verdict,
+        rule=decision.rule,
+        dry_run=grant.dry_run,
+        cleaner=call.cleaner,
     )
     call.suspicious = shaped.suspicious
     # 15
@@ -353,7 +297,7 @@ async def _answered(
 
 
 def _questioned(
-    call: _Call, decision: Allow | Confirm, result: dict[str, object], status: int, *, gated: bool
+    call: Call, decision: Allow | Confirm, result: dict[str, object], status: int, *, gated: bool
 ) -> Answer | None:
     """Step 13: a question of the server. None where it goes back to the client as any other result does."""
     gate, snapshot = call.gate, call.snapshot
@@ -364,7 +308,7 @@ def _questioned(
         )
         if isinstance(put, composing.Put):
             call.suspicious = put.suspicious
-            _closed(call, status, put.detail)
+            _closed(call, status, put.detail if call.cleaner is None else call.cleaner.noted(put.detail))
             return call.reply(put.result)
         reason = put
     elif gated:
@@ -385,7 +329,7 @@ def _questioned(
 
 
 async def _asked(
-    call: _Call,
+    call: Call,
     preview: dict[str, object] | None = None,
     status: int | None = None,
     detail: dict[str, object] | None = None,
@@ -402,7 +346,7 @@ async def _asked(
     return call.reply(asked.result)
 
 
-def _waiting(call: _Call, standing: Standing) -> Answer:
+def _waiting(call: Call, standing: Standing) -> Answer:
     """Step 7: the same state goes back."""
     ignored = standing.state is State.PENDING_IGNORED
     call.entry.rule_id = Rule.MRTR_PENDING
@@ -413,7 +357,7 @@ def _waiting(call: _Call, standing: Standing) -> Answer:
     return call.reply(results.pending(state, standing.claims.k, ignored=ignored))
 
 
-def _closed(call: _Call, status: int | None, detail: dict[str, object] | None) -> None:
+def _closed(call: Call, status: int | None, detail: dict[str, object] | None) -> None:
     """Write the outcome with the decision's own verdict and rule."""
     assert call.opened is not None
     call.opened.close(
@@ -424,7 +368,7 @@ def _closed(call: _Call, status: int | None, detail: dict[str, object] | None) -
     )
 
 
-async def _give_back(call: _Call, charge: int | None) -> None:
+async def _give_back(call: Call, charge: int | None) -> None:
     """Undo a charge for a call that was never sent. SPEC: gateway.md 5.6: a failed refund is logged only."""
     if charge is None:
         return

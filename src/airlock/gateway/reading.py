@@ -6,6 +6,8 @@ Knows the order; what a policy says the core knows, what results look like `read
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +30,9 @@ from airlock.gateway.shaping import Shaped
 from airlock.gateway.upstream import http
 from airlock.gateway.upstream.port import Answer as UpstreamAnswer
 from airlock.gateway.upstream.port import MergedReply
+
+if TYPE_CHECKING:
+    from airlock.gateway.hygiene import Cleaner
 
 __all__ = ["NAME_CHARS", "read"]
 
@@ -76,13 +81,24 @@ class _Target(msgspec.Struct, frozen=True):
     rule: Rule
     denied: bool = False
     limits: OutputLimits = OutputLimits()
+    hygiene: Mapping[str, str] | None = None
     args: dict[str, object] = {}
 
 
 class _Reading:
     """One request on its way through the steps."""
 
-    __slots__ = ("entry", "gate", "opened", "principal", "request", "snapshot", "suspicious", "trace")
+    __slots__ = (
+        "cleaner",
+        "entry",
+        "gate",
+        "opened",
+        "principal",
+        "request",
+        "snapshot",
+        "suspicious",
+        "trace",
+    )
 
     def __init__(self, gate: Gate, request: Request, principal: Principal, trace: Trace) -> None:
         self.gate = gate
@@ -92,6 +108,7 @@ class _Reading:
         self.snapshot = gate.snapshot  # taken once; a reload does not touch this request
         self.opened: Open | None = None
         self.suspicious = 0
+        self.cleaner: Cleaner | None = None
         self.entry = recording.entry(
             gate.ids.hex(16),
             principal=values.name(principal.name),
@@ -141,12 +158,17 @@ async def _governed(reading: _Reading) -> Answer:
     opened = reading.opened = gate.recorder.intent(reading.entry)
     sent = outgoing.passed_through(questions.narrowed(request, policy, principal), principal, reading.trace)
     # 5
+    heard = request.heard
+    if reading.snapshot.hygiene is not None:
+        allow = policy.hygiene if target.hygiene is None else target.hygiene
+        reading.cleaner = reading.snapshot.hygiene(allow)
+        heard = reading.cleaner.hearing(heard)
     try:
         if request.method in _LISTS:
             reply = await gate.upstream.send(sent)
             told = reply.own if isinstance(reply, MergedReply) else {}
             return _answered(reading, opened, target, http.read(reply, sent), told)
-        answer = await gate.upstream.ask(sent, heard=request.heard)
+        answer = await gate.upstream.ask(sent, heard=heard)
         return _answered(reading, opened, target, answer, {})
     except UpstreamError as error:
         opened.close(
@@ -234,7 +256,7 @@ def _target(reading: _Reading) -> _Target:
 def _judged(name: str, rule: AccessRule | None, allow: Rule, deny: Rule, args: dict[str, object]) -> _Target:
     if rule is None:
         return _Target(name, deny, denied=True, args=args)
-    return _Target(name, allow, limits=rule.output, args=args)
+    return _Target(name, allow, limits=rule.output, hygiene=rule.hygiene, args=args)
 
 
 def _refused(reading: _Reading) -> Answer:
@@ -261,7 +283,11 @@ def _answered(
     """
     gate, request, result = reading.gate, reading.request, answer.result
     if result is None:
-        opened.close(upstream_status=answer.status)
+        noted: dict[str, object] = {}
+        if reading.cleaner is not None:
+            reading.cleaner.error(answer.message)
+            noted = reading.cleaner.noted(noted)
+        opened.close(upstream_status=answer.status, detail_json=values.detail_json(noted or None))
         return Answer(answer.status, body.encode(answer.message))
     kind = result.get("resultType", "complete")
     if kind == "input_required" and request.method in _MAY_ASK:
@@ -277,8 +303,9 @@ def _answered(
             return reading.error(
                 200, jsonrpc.INTERNAL, f"denied ({Rule.MRTR_UPSTREAM_INPUT_REQUIRED}): {reason}"
             )
-        shaped = readshape.bare(result)
-        shaped = Shaped(shaped.encoded, {"asks": questions.kinds(result)})
+        shaped = readshape.bare(result, reading.cleaner)
+        asks: dict[str, object] = {"asks": questions.kinds(result)}
+        shaped = msgspec.structs.replace(shaped, detail={**shaped.detail, **asks})
     elif kind == "complete":
         shaped = _shaped(reading, target, result, answer.status, told)
     else:
@@ -292,11 +319,12 @@ def _shaped(
     reading: _Reading, target: _Target, result: dict[str, object], status: int, told: dict[str, object]
 ) -> Shaped:
     policy, principal, scanner = reading.snapshot.policy, reading.principal, reading.snapshot.scanner
+    cleaner = reading.cleaner
     match reading.request.method:
         case "resources/read":
-            return readshape.contents(result, str(target.name), target.limits, scanner)
+            return readshape.contents(result, str(target.name), target.limits, scanner, cleaner)
         case "prompts/get":
-            return readshape.messages(result, target.limits, scanner)
+            return readshape.messages(result, target.limits, scanner, cleaner)
         case "completion/complete":
             return readshape.bare(result)
         case method:
@@ -308,7 +336,7 @@ def _shaped(
                 found = policy.resource if key == "uri" else policy.prompt
                 return found(name, principal) is not None
 
-            cut_down = readshape.listing(result, member, key, may_see, scanner, told)
+            cut_down = readshape.listing(result, member, key, may_see, scanner, told, cleaner)
             if cut_down is None:
                 raise _unusable(f"the listing holds no list of {member}", status)
             return cut_down

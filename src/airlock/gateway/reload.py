@@ -80,9 +80,13 @@ class Reloader:
 
         def work() -> None:
             try:
-                wide = self._gate.snapshot.wide
+                was = self._gate.snapshot
                 done.set_result(
-                    Snapshot.of(*read_pair(self._flags, self._env, environment, self._specs), wide=wide)
+                    Snapshot.of(
+                        *read_pair(self._flags, self._env, environment, self._specs),
+                        wide=was.wide,
+                        hygiene=was.hygiene,
+                    )
                 )
             except Exception as error:  # noqa: BLE001 - the end of a thread: whoever waits gets it
                 done.set_exception(error)

@@ -169,8 +169,8 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
         "AIRLOCK_ALLOWED_ORIGINS",
         BY_PROGRAM,
-        "Values of `Origin` that are served, separated by commas, such as `https://inspector.example`. Any other is "
-        "answered with 403.",
+        "Values of `Origin` that are served, separated by commas, such as `https://inspector.example`. Any other "
+        "is answered with 403.",
     ),
     (
         "AIRLOCK_RATE_PRINCIPAL",

@@ -41,7 +41,13 @@ def answer(message, era):
     """The result, or the error, of one request."""
     method = message["method"]
     if method == "initialize" and era == LEGACY:
-        return {"result": {"protocolVersion": LEGACY, "capabilities": {"tools": {}}, "serverInfo": {"name": "b", "version": "1"}}}
+        return {
+            "result": {
+                "protocolVersion": LEGACY,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "b", "version": "1"},
+            }
+        }
     if method == "server/discover" and era == MODERN:
         return {"result": {"resultType": "complete", "supportedVersions": [MODERN], "capabilities": {"tools": {}},
                            "ttlMs": 0, "cacheScope": "private"}}  # fmt: skip
@@ -110,7 +116,9 @@ def serve_stdio(era):
 
 @contextlib.contextmanager
 def running(command, **env):
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env}
+    )
     try:
         yield process
     finally:
@@ -148,7 +156,11 @@ class Client:
     async def open(self):
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         if self.era == LEGACY:
-            params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
+            params = {
+                "protocolVersion": LEGACY,
+                "capabilities": {},
+                "clientInfo": {"name": "b", "version": "1"},
+            }
             head, _ = await self.post("initialize", params)
             self.session = head.split("mcp-session-id:")[1].split("\r\n")[0].strip()
             await self.post("notifications/initialized", {}, note=True)
@@ -164,7 +176,10 @@ class Client:
             lines += f"MCP-Protocol-Version: {LEGACY}\r\nMcp-Session-Id: {self.session}\r\n"
         message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if note else {"id": 1})
         body = json.dumps(message).encode()
-        self.writer.write(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        self.writer.write(
+            f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
 
     async def post(self, method, params, *, note=False):
         self.request(method, params, note=note)
@@ -239,6 +254,7 @@ async def idle_sessions(pid, port, count):
 
 async def delays_ms(port, count):
     """How long each notification took from the server to the client, in order."""
+
     async def one():
         client = await Client(port, MODERN).open()
         client.request("tools/call", {"name": "slow", "arguments": {}, "_meta": {"progressToken": 1}})
@@ -257,11 +273,16 @@ async def delays_ms(port, count):
 def measured(args):
     rows = pairings(args.calls)
     base = rows[0][1]
-    lines = ["| client to server | gateway CPU a call, µs | of the first | limit | |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| client to server | gateway CPU a call, µs | of the first | limit | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     fine = True
     for name, cost in rows:
         fine &= cost <= 2 * base
-        lines.append(f"| {name} | {cost:.0f} | {cost / base:.2f} | 2.00 | {'pass' if cost <= 2 * base else 'FAIL'} |")
+        lines.append(
+            f"| {name} | {cost:.0f} | {cost / base:.2f} | 2.00 | {'pass' if cost <= 2 * base else 'FAIL'} |"
+        )
     with tempfile.TemporaryDirectory() as folder, upstream(MODERN) as up:
         with gateway(folder, "--upstream", f"http://127.0.0.1:{up}/mcp") as (process, port):
             kb = asyncio.run(idle_sessions(process.pid, port, args.sessions))
@@ -269,8 +290,12 @@ def measured(args):
     p99 = late[int(len(late) * 0.99)]
     fine &= kb < 40 and p99 < 50
     lines += ["", "| what | figure | limit | |", "| --- | --- | --- | --- |"]
-    lines.append(f"| memory of an idle session with an open stream ({args.sessions} of them), KB | {kb:.1f} | 40 | {'pass' if kb < 40 else 'FAIL'} |")
-    lines.append(f"| delay of progress on {args.streams} streams at once, p99 ms | {p99:.1f} | 50 | {'pass' if p99 < 50 else 'FAIL'} |")
+    lines.append(
+        f"| memory of an idle session with an open stream ({args.sessions} of them), KB | {kb:.1f} | 40 | {'pass' if kb < 40 else 'FAIL'} |"
+    )
+    lines.append(
+        f"| delay of progress on {args.streams} streams at once, p99 ms | {p99:.1f} | 50 | {'pass' if p99 < 50 else 'FAIL'} |"
+    )
     return "\n".join(lines), fine
 
 
@@ -299,7 +324,9 @@ def main():
         above, _, below = page.read_text().partition(MARK)
         _, mark, kept = below.partition(NEXT)
         title = "## Older clients, started servers, open streams"
-        page.write_text(f"{above.rstrip()}\n\n{MARK}\n\n{title}\n\n{table}\n{f'{chr(10)}{mark}{kept}' if mark else ''}")
+        page.write_text(
+            f"{above.rstrip()}\n\n{MARK}\n\n{title}\n\n{table}\n{f'{chr(10)}{mark}{kept}' if mark else ''}"
+        )
     return 0 if fine else 1
 
 

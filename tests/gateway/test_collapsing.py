@@ -10,7 +10,7 @@ from airlock.gateway.settings import Rates
 from tests.fakes.legacyclient import text
 from tests.gateway.test_legacy_confirmation import ARGS, YES, Gated, asked
 
-FORMS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+FORMS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 
 
 def collapsing(

@@ -14,7 +14,7 @@ from tests.fakes.world import Got, World, text_result
 
 ARGS = {"names": ["x1"]}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-FORMS = {CAPABILITIES: {"elicitation": {}}}
+FORMS: dict[str, Any] = {CAPABILITIES: {"elicitation": {}}}
 
 
 def wide(mode: str = "inband", *, notified: bool = False) -> World:
@@ -31,7 +31,9 @@ def said(got: Got) -> str:
     return text
 
 
-@pytest.mark.parametrize("declared", [{}, {"elicitation": {"url": {}}}, {"elicitation": None}, {"sampling": {}}])
+@pytest.mark.parametrize(
+    "declared", [{}, {"elicitation": {"url": {}}}, {"elicitation": None}, {"sampling": {}}]
+)
 async def test_a_client_without_forms_is_told_what_would_help(declared: dict[str, Any]) -> None:
     world = wide()
     got = await world.call("drop", ARGS, meta={CAPABILITIES: declared})
@@ -43,7 +45,9 @@ async def test_a_client_without_forms_is_told_what_would_help(declared: dict[str
     assert "requestState" not in got.result
 
 
-@pytest.mark.parametrize("declared", [{"elicitation": {}}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}}])
+@pytest.mark.parametrize(
+    "declared", [{"elicitation": {}}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}}]
+)
 async def test_a_client_with_forms_is_asked(declared: dict[str, Any]) -> None:
     got = await wide().call("drop", ARGS, meta={CAPABILITIES: declared})
     assert got.result["resultType"] == "input_required"

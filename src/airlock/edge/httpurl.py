@@ -75,9 +75,7 @@ def parse_target(url: str) -> Target:
         raise ValueError("an upstream address holds no user name or password")
     match = _URL.fullmatch(url)
     if match is None:
-        raise ValueError(
-            "an upstream address is http:// or https://, a host, and maybe a port and a path"
-        )
+        raise ValueError("an upstream address is http:// or https://, a host, and maybe a port and a path")
     scheme = match["scheme"].lower()
     host = _address(match["v6"]) if match["v6"] else _name(match["name"].lower())
     port = int(match["port"]) if match["port"] else _PORTS[scheme]

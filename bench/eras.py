@@ -184,6 +184,8 @@ class Client:
     async def post(self, method, params, *, note=False):
         self.request(method, params, note=note)
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        if "transfer-encoding: chunked" in head:
+            return head, await self.reader.readuntil(b"\r\n0\r\n\r\n")
         length = int(head.split("content-length:")[1].split("\r\n")[0]) if "content-length:" in head else 0
         return head, await self.reader.readexactly(length)
 

@@ -186,7 +186,7 @@ def post(
     """One `tools/call` by hand; returns the JSON-RPC message."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": REVISION,
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
     }
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": tool, "arguments": arguments, "_meta": meta, **params}}  # fmt: skip

@@ -69,14 +69,23 @@ class Receiver:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def setup(self) -> None:
+                super().setup()
+                receiver._open.add(self.connection)
+
+            def finish(self) -> None:
+                receiver._open.discard(self.connection)
+                super().finish()
+
             def do_POST(self) -> None:
                 receiver._take(self)
 
             def log_request(self, code: object = "-", size: object = "-") -> None: ...
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._open: set[socket.socket] = set()
+        self._server.daemon_threads = False
+        self._server.block_on_close = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
@@ -119,6 +128,10 @@ class Receiver:
         self.release()
         self._server.shutdown()
         self._thread.join()
+        # A connection that is kept waits for its next request; it is ended, and its thread awaited.
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
     def _take(self, handler: http.server.BaseHTTPRequestHandler) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airlock.core.approval import ticket
+from airlock.core.errors import StoreUnavailable
 from airlock.gateway import methods
 from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Snapshot
@@ -93,3 +94,39 @@ async def test_a_call_that_nobody_gates_goes_its_way() -> None:
 async def test_a_refusal_stays_a_refusal() -> None:
     got = await wide().call("nothing_like_it", {}, meta={CAPABILITIES: {}})
     assert got.rule == "allowlist.deny"
+
+
+async def test_an_answer_to_a_question_that_the_client_never_saw_is_no_yes() -> None:
+    world = wide("inband", notified=True)
+    await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    yes = {ticket.ANSWER_KEY: {"action": "accept", "content": {"confirm": True}}}
+    got = await world.call("drop", ARGS, answer=yes, meta={CAPABILITIES: {}})
+    assert said(got).startswith("airlock: not confirmed: ")
+    assert all(sent.body["params"]["arguments"].get("dry_run") is True for sent in world.client.sent)
+
+
+async def test_a_store_that_was_away_leaves_the_approval_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = wide("oob")
+    first = await world.call("drop", ARGS, meta={CAPABILITIES: {}})
+    key = first.result["_meta"]["io.mcp-airlock/idempotency_key"]
+    await world.gate.store.approve(key, world.gate.clock.now() + ticket.LIFETIME_S)
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.gate.store, "standing", away)
+        assert (await world.call("drop", ARGS, meta={CAPABILITIES: {}})).rule == "store.unavailable"
+    assert said(await world.call("drop", ARGS, meta={CAPABILITIES: {}})) == "done"
+
+
+@pytest.mark.parametrize("token", [{"a": 1}, True, None, [1], 1.5])
+async def test_a_progress_token_of_another_type_is_refused(token: object) -> None:
+    got = await wide().call("read", {}, meta={"progressToken": token, **FORMS})
+    assert (got.status, got.code) == (400, -32602)
+
+
+@pytest.mark.parametrize("level", ["bogus", {"a": 1}, None, 3, "INFO"])
+async def test_a_log_level_that_is_not_known_is_refused(level: object) -> None:
+    got = await wide().call("read", {}, meta={"io.modelcontextprotocol/logLevel": level, **FORMS})
+    assert (got.status, got.code) == (400, -32602)

@@ -6,17 +6,18 @@ Knows processes, pipes and signals; does not know what the bytes on its pipes me
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
-from airlock.core.redact.patterns import scrub_text
+from airlock.core.redact.patterns import REDACTED, scrub_text
 from airlock.core.text.safe import one_line
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Lines",
     "minimal_environment",
     "readable",
+    "spellings",
 ]
 
 EOF_S = 2.0
@@ -49,24 +51,29 @@ ERROR_CHARS = 500
 _MINUTE_S = 60.0
 _ERROR_BYTES = 4096
 
+# LIMIT: a shorter value is not masked in our log: it is no secret, and would tear other words apart.
+SECRET_CHARS = 6
+
 _INHERITED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL",
     "APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT",
     "SystemRoot", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
 )  # fmt: skip
 
-_COLOUR = re.compile(r"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]")
+_COLOUR = re.compile(rb"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]")
 
 
 class Command(msgspec.Struct, frozen=True):
     """What to run. `argv[0]` is a path, or a name looked up on the `PATH` of `env` when the process starts.
 
-    `env` is the whole environment of the child; `cwd` None is the gateway's own folder.
+    `env` is the whole environment of the child; `cwd` None is the gateway's own folder. `secrets` (from
+    `spellings`) never stand in a line for the log.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None = None
+    secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         # SECURITY: arguments and variables hold credentials, and a repr ends in a log.
@@ -81,18 +88,53 @@ def minimal_environment(inherit: Mapping[str, str], extra: Mapping[str, str] | N
     return {name: inherit[name] for name in _INHERITED if name in inherit} | dict(extra or {})
 
 
-def readable(data: bytes, most: int, *, whole: bool = True) -> str:
+def spellings(values: Iterable[str]) -> tuple[str, ...]:
+    """Return how secret values may stand in a line: whole, a line of them, or as JSON; the longest first.
+
+    LIMIT: at least `SECRET_CHARS` characters; other encodings (base64, percent signs) are not known here.
+    """
+    found: set[str] = set()
+    for value in values:
+        found.update(line.strip() for line in value.splitlines())
+        found.update((value, value.strip()))
+    for plain in tuple(found):
+        found.update(json.dumps(plain, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    return tuple(sorted((one for one in found if len(one) >= SECRET_CHARS), key=lambda one: (-len(one), one)))
+
+
+def readable(data: bytes, most: int, *, whole: bool = True, secrets: tuple[str, ...] = ()) -> str:
     """Return a line of a process for our log: credentials masked, nothing hidden in it, at most `most` characters.
 
-    `whole` False says that `data` was cut at its end.
+    `whole` False says that `data` was cut at its end. `secrets` are masked whatever they look like.
     """
+    if secrets:
+        data = _masked(data, whole, [os.fsencode(one) for one in secrets])
     # SECURITY: the letter that ends a colour would hide the credential after it from the scrubber.
-    text = _COLOUR.sub(" ", data.decode("utf-8", "replace"))
+    text = _COLOUR.sub(b" ", data).decode("utf-8", "replace")
     if not whole:
         # SECURITY: half a credential is not recognised as one.
         before = text.rsplit(maxsplit=1)
         text = f"{before[0] if len(before) > 1 else ''} \u2026"
     return one_line(scrub_text(text).strip())[:most]
+
+
+def _masked(data: bytes, whole: bool, secrets: list[bytes]) -> bytes:
+    # SECURITY: what we gave to the process is known by its value, so its shape does not matter.
+    for secret in secrets:
+        data = data.replace(secret, REDACTED.encode())
+    bare = _COLOUR.sub(b"", data)
+    if any(secret in bare for secret in secrets):
+        return REDACTED.encode()  # colours stand inside it
+    if not whole:
+        # SECURITY: the cut may have left the beginning of a value, blanks in it included.
+        begun = (
+            size
+            for secret in secrets
+            for size in range(1, min(len(secret), len(data) + 1))
+            if data.endswith(secret[:size])
+        )
+        data = data[: len(data) - max(begun, default=0)]
+    return data
 
 
 class Lines:
@@ -138,11 +180,14 @@ class Lines:
 class ErrorLines:
     """What a process writes to stderr, for our log: at most `ERROR_LINES` a minute, then how many were left out."""
 
-    __slots__ = ("_clock", "_count", "_left_out", "_lines", "_say", "_until")
+    __slots__ = ("_clock", "_count", "_left_out", "_lines", "_say", "_secrets", "_until")
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, say: Callable[[str], None], clock: Callable[[], float], secrets: tuple[str, ...] = ()
+    ) -> None:
         self._say = say
         self._clock = clock
+        self._secrets = secrets
         self._lines = Lines(_ERROR_BYTES)
         self._until = self._count = self._left_out = 0.0
 
@@ -160,7 +205,7 @@ class ErrorLines:
                 self._left_out += 1
                 continue
             self._count += 1
-            self._say(readable(line, ERROR_CHARS, whole=whole))
+            self._say(readable(line, ERROR_CHARS, whole=whole, secrets=self._secrets))
 
     def tell(self) -> None:
         """Say how many lines were left out, if any."""
@@ -204,7 +249,7 @@ class Child(asyncio.SubprocessProtocol):
     async def start(self) -> None:
         """Spawn it. Raises `UpstreamError` (UNREACHABLE, not reached) when it cannot be started."""
         loop = asyncio.get_running_loop()
-        self._errors = ErrorLines(self._say, loop.time)
+        self._errors = ErrorLines(self._say, loop.time, self._command.secrets)
         program, arguments = _program(self._command), self._command.argv[1:]
         try:
             await loop.subprocess_exec(

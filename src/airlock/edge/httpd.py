@@ -6,6 +6,7 @@ Knows sockets, signals and the event loop; must not know MCP, principals, policy
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import signal
 import socket
@@ -17,9 +18,10 @@ from airlock.edge.asgi import App
 from airlock.edge.front import FrontProtocol
 from airlock.edge.frontlimits import Direct, FrontLimits, FrontState
 
-__all__ = ["Direct", "FrontLimits", "FrontServer", "bind", "make_server", "run"]
+__all__ = ["Direct", "FrontLimits", "FrontServer", "allow_connections", "bind", "make_server", "run"]
 
 _BACKLOG = 2048
+_OTHER_FILES = 256  # what a process has open besides connections
 _SETTLE_S = 5.0  # how long calls that a shutdown cancels may take to write what they must
 _SAME_S = 0.5  # what signals a whole group of processes reaches a worker once more through its supervisor
 
@@ -151,6 +153,24 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def allow_connections(wanted: int) -> int:
+    """Ask the system for files enough for `wanted` connections with one each behind; return how many fit."""
+    try:
+        import resource
+    except ImportError:  # Windows counts no files like that
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(FrontLimits().max_connections, min(wanted, (soft - _OTHER_FILES) // 2))
 
 
 def run(

@@ -23,6 +23,7 @@ MAX_UNSENT: Final = 4 * 1024 * 1024
 """LIMIT: bytes held for a process that does not read; with more, nothing is accepted for it."""
 
 _SHOWN_CHARS = 200
+_READ_BYTES = 8 * _SHOWN_CHARS
 _SAY_EVERY = 100
 
 
@@ -69,6 +70,7 @@ class StdioProcess:
         self._parse = parse
         self._lines = Lines(max_line_bytes)
         self._dropped = 0
+        self._secrets = command.secrets
         self._child = Child(command, on_output=self._received, on_end=on_end, say=say)
         self.line = b""
 
@@ -131,8 +133,10 @@ class StdioProcess:
     def _drop(self, line: bytes, garbage: Garbage | None) -> None:
         self._dropped += 1
         if self._dropped % _SAY_EVERY == 1:
-            shown = readable(line[: 8 * _SHOWN_CHARS], _SHOWN_CHARS, whole=len(line) <= 8 * _SHOWN_CHARS)
-            what = "is too long" if garbage is Garbage.TOO_LARGE else "is no JSON object"
+            too_large = garbage is Garbage.TOO_LARGE
+            whole = len(line) <= _READ_BYTES and not too_large
+            shown = readable(line[:_READ_BYTES], _SHOWN_CHARS, whole=whole, secrets=self._secrets)
+            what = "is too long" if too_large else "is no JSON object"
             self._say(f"a line on stdout {what} ({self._dropped} dropped so far): {shown}")
         if garbage is not None and self._on_garbage is not None:
             self._on_garbage(garbage)

@@ -34,7 +34,16 @@ from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.legacy.front import LegacyFront, Plain
 from airlock.gateway.limits import Limits, ScopePeer
 from airlock.gateway.metrics import PATH, Page, timed
-from airlock.gateway.modern.admission import REVISION, Refusal, Request, admit, oversized, unauthenticated
+from airlock.gateway.modern.admission import (
+    LOG_LEVEL,
+    REVISION,
+    Refusal,
+    Request,
+    admit,
+    faulty_wish,
+    oversized,
+    unauthenticated,
+)
 from airlock.gateway.oauth import ResourceServer
 from airlock.gateway.responders import later, left, older
 from airlock.gateway.streams import Told
@@ -49,7 +58,6 @@ _TEXT = b"text/plain; charset=utf-8"
 _OK = b'{"status":"ok"}'
 _UNAVAILABLE = b'{"status":"unavailable"}'
 _MODERN = REVISION.encode("ascii")
-_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _LISTEN = "subscriptions/listen"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
@@ -131,7 +139,12 @@ class App:
         if scope["method"] != "POST":
             known = self._legacy is not None or self._oauth is not None
             if known and scope["method"] in {"GET", "DELETE"}:
-                await self._session(scope["method"], Headers(lines), ScopePeer(scope), receive, send)
+                try:
+                    await self._session(scope["method"], Headers(lines), ScopePeer(scope), receive, send)
+                except Exception as error:
+                    # The last boundary: recorded; the server answers 500, or ends a stream that has begun.
+                    boundary.broke(self._gate, recording.entry(self._gate.ids.hex(16)), None, None, error)
+                    raise
             else:
                 await respond(send, 405, b"use POST\n", _TEXT, [(b"allow", b"POST")])
             return
@@ -222,8 +235,11 @@ class App:
                 return self._refused(amiss, principal, trace, peer)
         meta = admitted.meta
         if gate.snapshot.wide and (
-            "progressToken" in meta or _LOG_LEVEL in meta or admitted.method == _LISTEN
+            "progressToken" in meta or LOG_LEVEL in meta or admitted.method == _LISTEN
         ):
+            faulty = faulty_wish(admitted)
+            if faulty is not None:
+                return self._refused(faulty, principal, trace, peer)
             return self._streamed(admitted, principal, trace)
         return await self._govern(gate, admitted, principal, trace)
 
@@ -240,9 +256,20 @@ class App:
         def work(heard: Heard) -> Awaitable[Answer]:
             params = {**request.params, "_meta": meta}
             asked = msgspec.structs.replace(request, params=params, meta=meta, heard=heard)
-            return self._until_drained(self._govern(gate, asked, principal, trace), request, principal)
+            return self._kept(
+                self._until_drained(self._govern(gate, asked, principal, trace), request, principal),
+                request.id,
+            )
 
         return self._counted(streams.streamed(work, told))
+
+    async def _kept(self, work: Awaitable[Answer], request_id: object) -> Answer:
+        """Return what `work` answers; the last boundary of an answer that may be an event stream."""
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 - the last boundary: what nobody else caught is recorded here
+            entry = recording.entry(self._gate.ids.hex(16))
+            return boundary.broke(self._gate, entry, None, request_id, error)
 
     def _counted(self, responder: Responder) -> Responder:
         """Count an event stream, where anything is counted."""

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from airlock.core.ports import Clock
 from airlock.core.secret import Secret
-from airlock.edge.child import Command, minimal_environment
+from airlock.edge.child import Command, minimal_environment, spellings
 from airlock.edge.httpc import ClientLimits, HttpClient, header_line
 from airlock.edge.httpurl import parse_upstream
 from airlock.edge.ids import SystemIds
@@ -38,15 +38,15 @@ __all__ = ["open_all", "open_one", "seeds_own", "target_of"]
 
 
 def target_of(spec: UpstreamSpec) -> str:
-    """Return what a ticket binds as the server: an address, or a fingerprint of the command.
+    """Return what a ticket binds as the server: an address with a fingerprint for its query, or one of the command.
 
-    SECURITY: a ticket is readable by whoever holds it, and a command line may hold a credential.
+    SECURITY: a ticket is readable by whoever holds it; a query and a command line may hold a credential.
+    LIMIT: the path of an address stays readable, and a short query can be guessed from its fingerprint.
     """
-    if isinstance(spec.at, Remote):
-        return spec.at.url
-    return (
-        "stdio:" + hashlib.sha256("\0".join(spec.at.argv).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    )
+    if isinstance(spec.at, Local):
+        return "stdio:" + _fingerprint("\0".join(spec.at.argv))
+    before, _, query = spec.at.url.partition("?")
+    return f"{before}?{_fingerprint(query)}" if query else spec.at.url
 
 
 def open_all(
@@ -70,7 +70,7 @@ def open_one(
 
 def seeds_own(spec: UpstreamSpec, at: Remote) -> HttpUpstream:
     """Open one server of revision 2026-07-28, which is asked nothing but what clients ask."""
-    return HttpUpstream(_client(spec, at), at.authorization, at.url)
+    return HttpUpstream(_client(spec, at), at.authorization, target_of(spec))
 
 
 def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], None]) -> Negotiated:
@@ -90,7 +90,7 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
         return LegacyUpstream(dialers[wire], ids, version=version("airlock"), target=target, limits=limits)
 
     return Negotiated(
-        HttpUpstream(client, at.authorization, at.url, lines, exchanged),
+        HttpUpstream(client, at.authorization, target, lines, exchanged),
         older,
         probe=HttpProbe(client, fixed, dialers, version=version("airlock")),
         clock=clock,
@@ -107,7 +107,7 @@ def _local(
     if not spec.name:
         say = _named("upstream", say)  # what it prints must not pass for words of ours
     variables = {name: value.reveal() for name, value in at.env.items()}
-    command = Command(at.argv, minimal_environment(inherit, variables), at.cwd)
+    command = Command(at.argv, minimal_environment(inherit, variables), at.cwd, spellings(variables.values()))
     ids, target, bounds = SystemIds(), target_of(spec), spec.limits
     limits = StdioLimits(total_s=bounds.timeout_s, max_line_bytes=bounds.max_bytes)
 
@@ -147,6 +147,10 @@ def _forced(spec: UpstreamSpec) -> Era | None:
         # LIMIT: the question what it speaks is nobody's, and a session of the older eras has one credential.
         return Era.MODERN
     return None if spec.era is WantedEra.AUTO else Era(spec.era.value)
+
+
+def _fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _bytes(secret: Secret) -> bytes:

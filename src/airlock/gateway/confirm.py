@@ -25,6 +25,7 @@ class State(Enum):
     PENDING = auto()
     PENDING_IGNORED = auto()
     REISSUE = auto()
+    DISMISSED = auto()  # the client showed nobody the question, or nobody answered it
     DRYRUN = auto()  # the server asked during the dry run; nobody was asked for a yes yet
     CONTINUES = auto()  # the server asked during the real run; the yes is used up
 
@@ -37,11 +38,21 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How this process takes confirmations. `mode` is `inband` or `oob`; `notified`: prompts go out by webhook."""
+    """How this process takes confirmations. `mode` is `inband` or `oob`; `notified`: prompts go out by webhook.
+
+    `hold_s`: how long a call that waits for somebody else's answer is held; None: not at all, and to dismiss the
+    question is to say no, as the seed has it.
+    """
 
     keys: ticket.Keys
     mode: str = "inband"
     notified: bool = False
+    hold_s: float | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Tell whether somebody outside the client may say yes."""
+        return self.mode != ticket.Mode.INBAND or self.notified
 
 
 async def check(
@@ -85,6 +96,10 @@ async def check(
         return Standing(claims, State.CONTINUES) if burned else Rule.MRTR_MISMATCH
     # 5-7: the answer, and how strict we are about it.
     answer = ticket.read_answer(params.get("inputResponses"))
+    # SPEC: issue 4, 2: silence is never told as denial. A client where nobody sits cancels by itself.
+    dismissed = settings.hold_s is not None and _cancelled(params.get("inputResponses"))
+    if dismissed:
+        answer = ticket.Answer.NONE
     strict = ticket.strict_mode(claims.m, settings.mode)
     # 10: anything but a yes or silence is a no.
     if answer is ticket.Answer.NO:
@@ -100,6 +115,14 @@ async def check(
         return Standing(claims, State.ACCEPTED)
     if answer is ticket.Answer.YES:
         return Standing(claims, State.PENDING_IGNORED)
+    if dismissed:
+        return Standing(claims, State.DISMISSED)
     if not strict and not settings.notified:
         return Standing(claims, State.REISSUE)
     return Standing(claims, State.PENDING)
+
+
+def _cancelled(responses: object) -> bool:
+    """Tell whether the answer is MCP's "dismissed without a choice", and nothing else."""
+    answer = responses.get(ticket.ANSWER_KEY) if isinstance(responses, dict) else None
+    return isinstance(answer, dict) and answer.get("action") == "cancel"

@@ -27,6 +27,7 @@ from airlock.gateway.gate import Answer, Gate
 from airlock.gateway.modern.admission import Request
 from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Answer as UpstreamAnswer
+from airlock.gateway.waiting import OPEN, waiting
 
 __all__ = ["tools_call"]
 
@@ -91,8 +92,9 @@ async def _decided(call: Call) -> Answer:
     if isinstance(decision, Confirm):
         call.entry.verdict = Verdict.CONFIRM
         # 7: still waiting; nothing is sent and nobody is asked again.
-        if call.standing is not None and call.standing.state in (State.PENDING, State.PENDING_IGNORED):
-            return _waiting(call, call.standing)
+        if call.standing is not None and call.standing.state in OPEN:
+            waited = await waiting(call, call.standing)
+            return await _decided(call) if waited is None else waited
         if gate.prompts is not None:
             return await _once(call, decision, gate.prompts)
         return await _asking(call, decision)
@@ -344,17 +346,6 @@ async def _asked(
         await gate.approvers.announce(asked.claims, asked.message, lost)
     _closed(call, status, detail or None)
     return call.reply(asked.result)
-
-
-def _waiting(call: Call, standing: Standing) -> Answer:
-    """Step 7: the same state goes back."""
-    ignored = standing.state is State.PENDING_IGNORED
-    call.entry.rule_id = Rule.MRTR_PENDING
-    call.entry.detail_json = values.detail_json("an in-band accept was ignored" if ignored else None)
-    call.gate.recorder.refusal(call.entry)
-    state = results.sent_state(call.request.params)
-    assert state is not None
-    return call.reply(results.pending(state, standing.claims.k, ignored=ignored))
 
 
 def _closed(call: Call, status: int | None, detail: dict[str, object] | None) -> None:

@@ -19,6 +19,7 @@ from airlock.core.action import Action
 from airlock.core.approval.ticket import Claims, Keys, open_agent
 from airlock.core.limits import Buckets, Rate
 from airlock.core.ports import Clock, Store
+from airlock.edge.tasks import inside_task
 from airlock.gateway import body, meta
 
 __all__ = [
@@ -93,6 +94,7 @@ class Prompts:
         while True:
             making = self._making.get(place)
             if making is not None and (left := until - self._clock.monotonic()) > 0:
+                await inside_task()
                 try:
                     async with asyncio.timeout(left):
                         await making.wait()
@@ -121,6 +123,11 @@ class Prompts:
         wait = 0.0 if self._buckets is None else self._buckets.take(principal, self._clock.monotonic())
         self.limited += wait > 0.0
         return wait
+
+    @property
+    def collapses(self) -> bool:
+        """Tell whether the same call again finds the question that is still open."""
+        return self._collapse
 
     @property
     def rate(self) -> Rate | None:

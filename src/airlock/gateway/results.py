@@ -9,9 +9,10 @@ from airlock.core.approval.ticket import ANSWER_KEY
 from airlock.core.decision import Verdict
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.rules import Rule
+from airlock.core.text.safe import one_line
 from airlock.gateway import meta
 
-__all__ = ["denied", "failed", "pending", "prompted", "questioned", "sent_state"]
+__all__ = ["denied", "failed", "pending", "prompted", "questioned", "sent_state", "unconfirmed"]
 
 
 _START_AGAIN = "the confirmation is spent: start again without requestState"
@@ -118,6 +119,25 @@ def pending(state: str, key: str, *, ignored: bool) -> dict[str, object]:
             meta.RULE_ID: Rule.MRTR_PENDING,
         },
     }
+
+
+def unconfirmed(tool: str, key: str, why: str, *, attaches: bool) -> dict[str, object]:
+    """A question that nobody answered: neither allowed nor denied. `attaches`: the same call again finds it."""
+    again = (
+        " within 10 minutes: it goes on waiting for the same approval, and runs once a person has said yes"
+        if attaches
+        else "; a person is then asked once more"
+    )
+    text = (
+        f"airlock: not confirmed: {why}; nothing was executed, and nothing was refused. "
+        f"To resume, call {one_line(tool)} again with the same arguments{again}."
+    )
+    result = _error(text, Verdict.CONFIRM, Rule.MRTR_PENDING)
+    own = result["_meta"]
+    assert isinstance(own, dict)
+    own[meta.STATUS] = "pending"
+    own[meta.IDEMPOTENCY_KEY] = key
+    return result
 
 
 def sent_state(params: dict[str, object]) -> str | None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["STRICT_STATUS", "serve"]
 
 STRICT_STATUS = 2
+MAX_CONNECTIONS = 4096
 
 
 def serve(flags: Flags, env: Environment, defaults: Defaults) -> int:
@@ -189,7 +190,9 @@ class _Start:
             recorder=recorder(metrics, audit.sink, clock, log.line),
             upstream=upstream,
             catalog=Catalog(upstream, clock, ids),
-            confirmations=Settings(keys, approvals.mode, approvals.webhook is not None),
+            confirmations=Settings(
+                keys, approvals.mode, approvals.webhook is not None, self.hold_s if self.wide else None
+            ),
             clock=clock,
             ids=ids,
             log=log,
@@ -245,7 +248,7 @@ class _Start:
         httpd.run(
             app,
             sock,
-            httpd.FrontLimits(),
+            self._front_limits(),
             direct=app.direct,
             on_ready=ready,
             on_stop=stopped,
@@ -254,6 +257,12 @@ class _Start:
             say=log.warning,
         )
         return 0
+
+    def _front_limits(self) -> httpd.FrontLimits:
+        """Room for the streams that older clients and subscribers keep open; the seed's clients keep none."""
+        if not self.wide:
+            return httpd.FrontLimits()
+        return httpd.FrontLimits(max_connections=httpd.allow_connections(MAX_CONNECTIONS))
 
     def _upstream(self, clock: SystemClock) -> Upstream:
         """Open what is behind the gateway. The seed's one server of revision 2026-07-28 is never probed."""
@@ -271,7 +280,8 @@ class _Start:
         async def govern(request: Request, principal: Principal, trace: Trace) -> Answer:
             return await inside(gate, request, principal, trace)
 
-        return LegacyFront(govern, govern, gate, LegacySettings(hold_s=self.hold_s))
+        # A stream from the start, as servers of that era answer: a client can resume it when its connection breaks.
+        return LegacyFront(govern, govern, gate, LegacySettings(hold_s=self.hold_s, stream_after_s=0.0))
 
 
 def _cleaner() -> type[Cleaner]:

@@ -25,22 +25,25 @@ HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+# SECURITY: one event may be as long as an answer; a client that does not read must not fill the memory with them.
 _MOST_WAITING = 1024
+_MOST_HELD = 4 * 1024 * 1024  # LIMIT: bytes of the events that wait; the first one always may
 
 
 class Told:
     """A `Heard` that queues what it takes for one client, under the client's own progress token."""
 
-    __slots__ = ("_minted", "_token", "came", "lost", "waiting")
+    __slots__ = ("_minted", "_token", "came", "held", "lost", "waiting")
 
     def __init__(self, minted: object = None, token: object = None) -> None:
-        self.waiting: deque[dict[str, object]] = deque()
+        self.waiting: deque[bytes] = deque()
+        self.held = 0
         self.came = asyncio.Event()
         self.lost = 0
         self._minted, self._token = minted, token
 
     def notify(self, message: dict[str, object]) -> None:
-        """Queue one notification."""
+        """Queue one notification, as the event that it will be."""
         # LIMIT: a client that reads slower than its server talks loses notifications, not the answer.
         if len(self.waiting) >= _MOST_WAITING:
             self.lost += 1
@@ -52,13 +55,19 @@ class Told:
             if self._minted is not None and params.get("progressToken") == self._minted:
                 params = {**params, "progressToken": self._token}
                 message = {**message, "params": params}
-        self.waiting.append(message)
+        event = sse.event(body.encode(message))
+        if self.waiting and self.held + len(event) > _MOST_HELD:
+            self.lost += 1
+            return
+        self.waiting.append(event)
+        self.held += len(event)
         self.came.set()
 
     def taken(self) -> bytes:
         """Return the events of all that waits, and forget it."""
-        out = b"".join(sse.event(body.encode(message)) for message in self.waiting)
+        out = b"".join(self.waiting)
         self.waiting.clear()
+        self.held = 0
         return out
 
 

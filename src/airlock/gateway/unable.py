@@ -50,7 +50,9 @@ class Unable:
         if "requestState" not in request.params and request.arguments.get("dry_run") is not True:
             state = self._open.find(*place)
         if state is not None:
-            again = msgspec.structs.replace(request, params={**request.params, "requestState": state})
+            # SECURITY: an answer belongs to a state that the client was given, and this one it never saw.
+            params = {name: value for name, value in request.params.items() if name != "inputResponses"}
+            again = msgspec.structs.replace(request, params={**params, "requestState": state})
             answer = await flow.tools_call(gate, again, principal, trace)
             message = _message(answer)
             if not hold.is_spent(message):
@@ -64,7 +66,8 @@ class Unable:
     ) -> Answer:
         """Return `answer`, or the words that stand in for a question of ours in it."""
         if _QUESTION not in answer.body:
-            self._open.forget(*place)
+            if message is not None and hold.is_over(message):
+                self._open.forget(*place)
             return answer
         message = message or _message(answer)
         result = message.get("result")

@@ -152,8 +152,8 @@ VARIABLES: tuple[tuple[str, str, str], ...] = (
     (
         "AIRLOCK_HOLD_S",
         "`45`",
-        "Seconds, from 1 to 3600, that a call of an older client is held open for a person's yes, when its client "
-        "cannot ask that person itself. Less than the client's own patience.",
+        "Seconds, from 1 to 3600, that a call is held open for the yes of a person whom its client does not ask "
+        "(`--front dual`). Less than the client's own patience.",
     ),
     (
         "AIRLOCK_HYGIENE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.edge import child as module
-from airlock.edge.child import Child, Command, ErrorLines, Lines, minimal_environment, readable
+from airlock.edge.child import Child, Command, ErrorLines, Lines, minimal_environment, readable, spellings
 
 ENV = minimal_environment(os.environ)
 
@@ -137,6 +138,99 @@ def test_half_a_credential_is_not_shown():
     assert readable(f"token {secret}".encode(), 500, whole=False) == "token \u2026"
 
 
+# No shape of a credential: a phrase, letters that JSON escapes, bytes that are no UTF-8, several lines.
+SECRETS = (
+    "plain1",
+    "correct horse battery",
+    'a"b\\c/d\té',
+    os.fsdecode(b"\xff\xfe-raw-\x80"),
+    "-----BEGIN KEY-----\r\nfirst line of it\n  second line of it\n",
+    "info-level",
+    "REDACTED",
+    "x" * 5000,
+)
+
+
+def spelled(value: str) -> list[str]:
+    quoted = [json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
+    return [value, *value.splitlines(), *quoted]
+
+
+def shown_of(line: bytes, values: tuple[str, ...]) -> list[str]:
+    """All that `ErrorLines` says of a line, as it comes in pieces."""
+    said: list[str] = []
+    errors = ErrorLines(said.append, lambda: 0.0, spellings(values))
+    errors.feed(line[:7])
+    errors.feed(line[7:] + b"\n")
+    return said
+
+
+@pytest.mark.parametrize("value", SECRETS)
+@pytest.mark.parametrize("form", ["{}", "key={} and more", "x{}x{}", '{{"k":"{}"}}', "\x1b[31m{}\x1b[0m"])
+def test_what_was_given_to_a_process_is_masked_whatever_it_looks_like(value: str, form: str):
+    for written in spelled(value):
+        said = " ".join(shown_of(os.fsencode(form.format(written, written)), SECRETS))
+        assert "REDACTED" in said or "\u2026" in said
+        for part in spelled(value):
+            if part.strip() not in "REDACTED":
+                assert readable(os.fsencode(part.strip()), 10_000) not in said
+
+
+@pytest.mark.parametrize("value", ["correct horse battery", "x y " * 2000])
+def test_the_beginning_of_what_was_given_is_not_shown_when_a_line_is_cut_inside_it(value: str):
+    for size in range(1, min(len(value), 300)):
+        line = b"w" * 40 + b" shown " + value[:size].encode()
+        assert readable(line, 500, whole=False, secrets=spellings([value])).removesuffix(
+            "\u2026"
+        ).split() in (
+            ["w" * 40],
+            ["w" * 40, "shown"],
+        )
+    said = shown_of(b"w" * 40 + b" " + b"v" * (4096 - 50) + b" " + value.encode(), (value,))
+    assert "horse" not in said[0]
+    assert "x y" not in said[0]
+
+
+@pytest.mark.parametrize("most", [3, 8, 20, 500])
+def test_what_was_given_is_masked_before_the_line_is_shortened(most: int):
+    secrets = spellings(["correct horse battery"])
+    assert readable(b"key correct horse battery", most, secrets=secrets) == "key [REDACTED]"[:most]
+
+
+def test_colours_inside_of_what_was_given_do_not_show_it():
+    secrets = spellings(["user:pass-word"])
+    assert readable(b"at \x1b[32muser\x1b[0m:\x1b[1mpass-word\x1b[0m", 500, secrets=secrets) == "[REDACTED]"
+
+
+def test_values_too_short_to_be_secrets_are_left():
+    assert spellings(["", "a", "12345", "\n\n", "1\n2"]) == ()
+    assert spellings(["123456", "a\nlonger"]) == ("a\\nlonger", "a\nlonger", "123456", "longer")
+    assert readable(b"a 12345", 500, secrets=spellings(["12345"])) == "a 12345"
+
+
+async def test_a_process_that_prints_its_variables_shows_none_that_was_given_as_a_secret():
+    value = "correct horse battery"
+    env = {**ENV, "GIVEN": value}
+    said: list[str] = []
+    ended = asyncio.Event()
+    child = Child(
+        Command(
+            python("import os, sys; sys.stderr.write(f'{os.environ[\"GIVEN\"]}|{dict(os.environ)}\\n')"),
+            env,
+            secrets=spellings([value]),
+        ),
+        on_output=lambda _: None,
+        on_end=lambda _: ended.set(),
+        say=said.append,
+    )
+    await child.start()
+    async with asyncio.timeout(30):
+        await ended.wait()
+    await child.stop()
+    assert said[0].startswith("[REDACTED]|")
+    assert value not in " ".join(said)
+
+
 def test_a_line_of_a_server_cannot_drive_the_terminal_or_forge_lines():
     assert (
         readable(b"a\x1b]0;title\x07\rb\xff\xe2\x80\xae", 500)
@@ -192,7 +286,8 @@ def test_a_child_gets_no_variable_of_ours_but_the_usual_ones():
 
 
 def test_a_command_does_not_show_its_arguments_or_variables():
-    assert repr(Command(("x", "--key=s3"), {"KEY": "s3"})) == "Command(2 arguments, 1 variables)"
+    command = Command(("x", "--key=s3"), {"KEY": "s3"}, secrets=("s3",))
+    assert repr(command) == "Command(2 arguments, 1 variables)"
 
 
 async def test_a_child_has_just_its_environment_its_folder_and_a_group_of_its_own(tmp_path: Path):

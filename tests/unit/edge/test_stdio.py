@@ -15,7 +15,7 @@ from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.wire import strict
 from airlock.edge import child
 from airlock.edge import stdio as module
-from airlock.edge.child import Command, minimal_environment
+from airlock.edge.child import Command, minimal_environment, spellings
 from airlock.edge.stdio import Garbage, StdioProcess
 from tests.fakes import stdio_server
 
@@ -23,7 +23,7 @@ from tests.fakes import stdio_server
 class Dialogue:
     """A process of the fake server, and everything that was heard of it."""
 
-    def __init__(self, *flags: str, **more: Any) -> None:
+    def __init__(self, *flags: str, secrets: tuple[str, ...] = (), **more: Any) -> None:
         self.messages: list[dict[str, Any]] = []
         self.raw: list[bytes] = []
         self.garbage: list[tuple[Garbage, bytes]] = []
@@ -31,7 +31,7 @@ class Dialogue:
         self.said: list[str] = []
         self._changed = asyncio.Event()
         self.process = StdioProcess(
-            Command(stdio_server.command(*flags), minimal_environment(os.environ)),
+            Command(stdio_server.command(*flags), minimal_environment(os.environ), secrets=secrets),
             **{
                 "on_message": self._message,
                 "on_end": self._note(self.ends.append),
@@ -122,6 +122,30 @@ async def test_a_banner_in_our_log_holds_no_credential_and_is_short():
             "a line on stdout is no JSON object (1 dropped so far): key [REDACTED] yyy"
         )
         assert len(heard.said[0].partition(": ")[2]) == 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "key {}", '["{}"]', '{{"jsonrpc":"2.0","id":1,"result":"{}"', "y" * 180 + "{}", "y " * 790 + "{}"],
+)
+async def test_what_was_given_to_a_process_is_masked_in_its_dropped_lines_whatever_it_looks_like(line: str):
+    value = "correct horse battery staple"
+    async with dialogue(secrets=spellings([value])) as heard:
+        await heard.told(line.format(value) + "\n")
+    assert len(heard.said) == 1
+    assert "horse" not in heard.said[0]
+
+
+@pytest.mark.parametrize("secret", ["correct horse battery staple", "gh" + "p_" + "x" * 36])
+async def test_a_line_given_up_in_the_middle_of_a_credential_shows_no_half_of_it(secret: str):
+    async with dialogue(secrets=spellings(["correct horse battery staple"]), max_line_bytes=100) as heard:
+        heard.call("raw", lines=["y" * 80 + " " + secret + "z" * 200 + "\n"])
+        await heard.until(lambda: heard.said)
+    assert heard.said == [
+        "a line on stdout is too long (1 dropped so far): "
+        + ("y" * 80 + " " if secret[0] == "g" else "")
+        + "\u2026"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -358,3 +358,22 @@ def test_a_state_that_is_no_ticket_of_ours_settles_nothing():
     prompts(world).declined(world.gate.confirmations.keys, "al1.x.y")
     prompts(world).settled("unknown")
     assert counts(world)[3] == 0
+
+
+async def test_a_question_that_is_being_made_is_waited_for_outside_a_task_too() -> None:
+    """The HTTP server runs the beginning of a call outside a task, where a time-out cannot be set."""
+    waiting = prompts(collapsing())
+    action = Action("drop", ARGS, "prod", "up")
+    found = waiting.find(action, "alice")
+    went: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def step() -> None:
+        try:
+            went.set_result(found.send(None))
+        except BaseException as error:
+            went.set_exception(error)
+
+    with waiting.making(action, "alice"):
+        asyncio.get_running_loop().call_soon(step)
+        assert await went is None  # it waits for a task of its own
+        found.close()

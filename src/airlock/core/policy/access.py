@@ -19,9 +19,10 @@ GROUP = "group:"
 """What an entry of `principals` begins with when it names a group."""
 
 _WILD = re.compile(r"(\*+)")
-_SLASH = "%2F"
-_ENCODED_SLASH = "\x00"  # stands for `%2F`; no URI that is matched holds a NUL
-_ENDS = frozenset({"/", _ENCODED_SLASH})
+# What a server may decode before it splits, and what stands for it: no URI that is matched holds a control.
+_FOLDED = (("%2F", "\x00"), ("%3F", "\x01"), ("%23", "\x02"))
+_SLASHES = "/\x00"
+_CUTS = "?#\x01\x02"  # behind one of these nothing is path any more
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*|")
 
 
@@ -51,8 +52,9 @@ class Access(msgspec.Struct, frozen=True):
 class Glob(msgspec.Struct, frozen=True):
     """A pattern, compiled: `*` and `**` stand for any characters, the rest for itself.
 
-    In a pattern of URIs `*` stays within a segment. `prefix` is what stands before the first of them; `takes_all`
-    tells whether whatever begins with it matches.
+    In a pattern of URIs `*` stays within a segment, and neither takes the sign that begins a query or a fragment,
+    unless it ends the pattern. `prefix` is what stands before the first of them; `takes_all` tells whether whatever
+    begins with it matches.
     """
 
     text: str
@@ -95,11 +97,16 @@ class Glob(msgspec.Struct, frozen=True):
 
     def _places(self, text: str) -> int:
         """Return the places of the pattern at which one may be behind `text`."""
-        places, on, skip, within = 1, self._on, self._any, self._within
-        for sign in _folded(text) if self._paths else text:
+        places, on, stay, special = 1, self._on, self._any | self._within, {}
+        if self._paths:
+            text = _folded(text)
             # SECURITY: an encoded slash ends a segment too: a server may decode it.
-            stay = skip if sign in _ENDS else skip | within
-            places = (places & on.get(sign, 0)) << 1 | places & stay
+            special = dict.fromkeys(_SLASHES, self._any)
+            # SECURITY: what a pattern says behind a wildcard, of a host or a path, must not be found in the query
+            # or fragment of another one: only the wildcard that ends the pattern takes those.
+            special |= dict.fromkeys(_CUTS, stay & 1 << self._end)
+        for sign in text:
+            places = (places & on.get(sign, 0)) << 1 | places & special.get(sign, stay)
             if not places:
                 break
         return places
@@ -133,4 +140,7 @@ def template_start(template: str) -> str | None:
 
 
 def _folded(text: str) -> str:
-    return text.replace(_SLASH, _ENCODED_SLASH)
+    if "%" in text:
+        for triplet, sign in _FOLDED:
+            text = text.replace(triplet, sign)
+    return text

@@ -29,7 +29,8 @@ def canonical(uri: str) -> str | None:
 
     Scheme and host in lower case, unreserved characters decoded, the other triplets in upper case, dot segments
     removed (encoded ones too); empty segments stay. None: no scheme, blanks around it, control characters or
-    backslashes, a stray `%`, or a path that is another one to a reader who decodes more than this does.
+    backslashes, a stray `%`, an authority with something encoded in it, or a path that is another one to a reader
+    who decodes more than this does.
     """
     if len(uri) > MAX_CHARS or uri != uri.strip():
         return None
@@ -45,8 +46,12 @@ def canonical(uri: str) -> str | None:
         return None
     text: str = scheme.lower() + ":"
     if authority is not None:
-        user, at, host = _plain(authority).rpartition("@")
-        text += "//" + user + at + _plain(host.lower())
+        authority = _plain(authority)
+        # SECURITY: `%23` or `%2F` in it ends the host for a reader that decodes first, `%40` begins another one.
+        if "%" in authority:
+            return None
+        user, at, host = authority.rpartition("@")
+        text += "//" + user + at + host.lower()
     return text + path + _plain(query or "") + _plain(fragment or "")
 
 

@@ -128,7 +128,9 @@ class Exchange:
             inside.confirmations.remember(*self._key, state)
         poll = self._poll(state, message)
         why = "nobody has answered yet"
-        if "inputRequests" in result:
+        # A form whose yes does not count is not shown: of what is left for an answer, clients where nobody sits
+        # (Codex exec, Hermes -z) say `decline` by themselves, which would end the matter before anybody saw it.
+        if "inputRequests" in result and inside.gate.confirmations.mode == ticket.Mode.INBAND:
             pushed = self._pushed(result["inputRequests"])
             if pushed is None and not outside:
                 return self._settled(*hold.not_asked(message))
@@ -272,8 +274,7 @@ class Exchange:
 
     def _over(self, message: Message) -> None:
         """Forget a confirmation that is used up, and tell the client about links that led to an answer."""
-        open_still = "result" not in message or hold.is_pending(message)
-        if self._key is not None and not open_still and hold.rule_of(message) != Rule.STORE_UNAVAILABLE:
+        if self._key is not None and hold.is_over(message):
             self._inside.confirmations.forget(*self._key)
         result = message.get("result")
         if isinstance(result, dict) and result.get("isError") is not True:

@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "Poll",
     "held",
+    "is_over",
     "is_pending",
     "is_spent",
     "not_asked",
@@ -50,6 +51,7 @@ Place = tuple[Owner, str, str]
 """Whose call of which tool, with arguments of which digest."""
 
 _SPENT: Final = frozenset((Rule.MRTR_EXPIRED, Rule.MRTR_REPLAY, Rule.MRTR_MISMATCH, Rule.MRTR_BAD_SIGNATURE))
+_PASSING: Final = frozenset((Rule.STORE_UNAVAILABLE, Rule.CATALOG_UNAVAILABLE))
 _Call = tuple[str, str]
 
 _NOTHING: Final = "nothing was executed, and nothing was refused"
@@ -152,6 +154,11 @@ async def held(
 def is_pending(message: Message) -> bool:
     """Tell whether an answer of the inside says that a person has not answered yet."""
     return _own(message).get(meta.STATUS) == "pending"
+
+
+def is_over(message: Message) -> bool:
+    """Tell whether a confirmation is done with: neither open, nor merely kept from being looked at for now."""
+    return "result" in message and not is_pending(message) and rule_of(message) not in _PASSING
 
 
 def is_spent(message: Message) -> bool:

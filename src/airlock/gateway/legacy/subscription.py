@@ -113,9 +113,15 @@ class Subscription:
         self._lock = asyncio.Lock()
         self._unheard_since: float | None = None
 
+    def _ask_as(self, principal: Principal) -> None:
+        # SECURITY: what was granted to other groups, or on another token, is asked for anew.
+        known, self._principal = self._principal, principal
+        if (known.groups, known.proof.until) != (principal.groups, principal.proof.until):
+            self.close()
+
     def follow(self, principal: Principal) -> None:
         """Hear of the changes that the server announced, for a client that listens now."""
-        self._principal = principal
+        self._ask_as(principal)
         self._unheard_since = None
         if self._feed is None and (self._session.kinds or self._uris):
             self._feed = self._begin(self._uris)
@@ -123,7 +129,7 @@ class Subscription:
     async def subscribe(self, uri: str, principal: Principal) -> bool:
         """Hear of the resource `uri` too; False when that is not granted."""
         async with self._lock:
-            self._principal = principal
+            self._ask_as(principal)
             if uri in self._uris and self._feed is not None:
                 return True
             if len(self._uris) >= MOST_URIS:
@@ -134,7 +140,7 @@ class Subscription:
     async def unsubscribe(self, uri: str, principal: Principal) -> None:
         """Hear of the resource `uri` no more."""
         async with self._lock:
-            self._principal = principal
+            self._ask_as(principal)
             if uri not in self._uris:
                 return
             wanted = [known for known in self._uris if known != uri]

@@ -15,7 +15,18 @@ from airlock.gateway import body
 from airlock.gateway.eras import Era, Heard
 from airlock.gateway.modern.headers import decode_name, doubled
 
-__all__ = ["METHODS", "REVISION", "Refusal", "Request", "admit", "oversized", "unauthenticated"]
+__all__ = [
+    "LEVELS",
+    "LOG_LEVEL",
+    "METHODS",
+    "REVISION",
+    "Refusal",
+    "Request",
+    "admit",
+    "faulty_wish",
+    "oversized",
+    "unauthenticated",
+]
 
 REVISION = "2026-07-28"
 _REVISION = REVISION.encode("ascii")
@@ -25,6 +36,8 @@ METHODS = frozenset({"tools/call", "tools/list", "server/discover"})
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+LEVELS = frozenset(("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"))
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
@@ -182,3 +195,15 @@ def _refuse(
     data: dict[str, object] | None = None,
 ) -> Refusal:
     return Refusal(jsonrpc.STATUS[code], code, protocol_rule(code), reason, request_id, data, method, tool)
+
+
+def faulty_wish(request: Request) -> Refusal | None:
+    """Return the refusal of a request that says wrongly what it wants to hear before its answer. SPEC: mcp.md 3."""
+    token, level = request.meta.get("progressToken", ""), request.meta.get(LOG_LEVEL, "info")
+    if isinstance(token, bool) or not isinstance(token, str | int):
+        reason = "the progressToken must be a string or an integer"
+    elif not isinstance(level, str) or level not in LEVELS:
+        reason = "this log level is not known"
+    else:
+        return None
+    return _refuse(jsonrpc.INVALID_PARAMS, reason, request.id, request.method, request.name)

@@ -26,7 +26,7 @@ MOST: Final = 256
 """LIMIT: dialogues with one server; the one that rested longest makes room."""
 
 MOST_EACH: Final = 16
-"""LIMIT: dialogues of one principal with one server."""
+"""LIMIT: dialogues of one principal with one server; never more than a quarter of all."""
 
 _Key = tuple[str, str]
 
@@ -57,6 +57,8 @@ class Dialogues:
         self._limits = limits
         self._later = later
         self._most = most
+        # SECURITY: with few in all, as of processes, one principal must not have them all in use.
+        self._most_each = min(MOST_EACH, max(1, most // 4))
         self._entries: dict[_Key, _Entry] = {}  # the one used last comes last
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -113,7 +115,7 @@ class Dialogues:
     def _room(self, principal: str) -> asyncio.Task[None] | None:
         """Make room for one more; return the task that closes the one that has to go, if one has."""
         mine = [entry for entry in self._entries.values() if entry.key[0] == principal]
-        crowded = mine if len(mine) >= MOST_EACH else list(self._entries.values())
+        crowded = mine if len(mine) >= self._most_each else list(self._entries.values())
         if crowded is not mine and len(crowded) < self._most:
             return None
         for entry in crowded:

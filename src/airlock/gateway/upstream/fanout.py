@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
+from airlock.gateway import body
 from airlock.gateway.upstream.member import Watched
 from airlock.gateway.upstream.port import Answer, Heard, Outgoing
 from airlock.gateway.upstream.routes import rebuilt
@@ -34,7 +35,10 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _TAG = "io.modelcontextprotocol/subscriptionId"
 _FIRST_S = 1.0
 _LONGEST_S = 30.0
-_MAX_HELD = 1_000  # LIMIT: events that come before the acknowledgement went out; further ones are dropped
+# SECURITY: what upstreams say before the acknowledgement must not fill the memory.
+# LIMIT: events that come before the acknowledgement went out, and their bytes as JSON; further ones are dropped.
+_MAX_HELD = 1_000
+_MAX_HELD_BYTES = 4 * 1024 * 1024
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -42,7 +46,17 @@ Sleep = Callable[[float], Awaitable[None]]
 class Fanout:
     """Listens at every upstream for one client, until cancelled."""
 
-    __slots__ = ("_begun", "_branches", "_heard", "_held", "_outgoing", "_sleep", "kinds", "uris")
+    __slots__ = (
+        "_begun",
+        "_branches",
+        "_heard",
+        "_held",
+        "_held_bytes",
+        "_outgoing",
+        "_sleep",
+        "kinds",
+        "uris",
+    )
 
     def __init__(
         self,
@@ -62,6 +76,7 @@ class Fanout:
         self.uris = frozenset(uri for _, uris in asked for uri in uris)
         self._begun = False
         self._held: list[tuple[_Branch, dict[str, object]]] = []
+        self._held_bytes = 0
         self._branches = [_Branch(self, watched, uris) for watched, uris in asked if uris or self.kinds]
 
     async def run(self, closing: asyncio.Event) -> Answer:
@@ -93,7 +108,10 @@ class Fanout:
         if self._begun:
             self._pass(branch, message)
         elif len(self._held) < _MAX_HELD:
-            self._held.append((branch, message))
+            held = self._held_bytes + len(body.encode(message))
+            if held <= _MAX_HELD_BYTES:
+                self._held.append((branch, message))
+                self._held_bytes = held
 
     def acknowledged(self, branch: _Branch) -> None:
         """One upstream listens; when the client was told so before, what it missed meanwhile may have changed."""

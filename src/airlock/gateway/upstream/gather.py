@@ -6,6 +6,7 @@ Knows pages, time limits and what was told before; does not know how lists becom
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ import msgspec
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.ports import Clock
-from airlock.core.wire import jsonrpc
-from airlock.gateway import body
+from airlock.core.wire import canon, jsonrpc
+from airlock.gateway import body, meta
+from airlock.gateway.upstream.credentials import NoCredential
 from airlock.gateway.upstream.member import Watched
 from airlock.gateway.upstream.merge import DISCOVER, LISTS, ttl_ms
 from airlock.gateway.upstream.port import Outgoing
@@ -40,7 +42,7 @@ MAX_KEPT_BYTES = 32 * 1024 * 1024
 
 _TOO_LARGE = UpstreamFailure.TOO_LARGE
 
-_Key = tuple[str, str, str, bool]
+_Key = tuple[str, bytes, str, bool]
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -75,9 +77,13 @@ class Gathering:
 
     async def _one(self, watched: Watched, outgoing: Outgoing, *, exact: bool) -> Told:
         # SECURITY: what one caller was told is for him alone; and what a decision depends on was read exactly.
-        key = (watched.name, outgoing.principal, outgoing.method, exact)
+        key = (watched.name, _caller(outgoing), outgoing.method, exact)
         try:
             told = await self._fresh(watched, outgoing, exact=exact)
+        except NoCredential as error:
+            # SECURITY: who has no credential for the server any more is told nothing of it.
+            self._keep(key, None)
+            return Told(watched, None, error=error)
         except UpstreamError as error:
             return Told(watched, self._find(key), error=error)
         self._keep(key, None if told.items is None else body.encode(told.items))
@@ -114,6 +120,18 @@ class Gathering:
     def _forget(self, kept: tuple[float, bytes] | None) -> None:
         if kept is not None:
             self._bytes -= len(kept[1])
+
+
+def _caller(outgoing: Outgoing) -> bytes:
+    """Return who asks, as far as a server can tell.
+
+    SECURITY: with other groups, or another token where tokens are exchanged, a server may list other things.
+    Nothing that a client may vary is in it: it would push out what others were told.
+    """
+    told = outgoing.params.get("_meta")
+    groups = told.get(meta.GROUPS) if isinstance(told, dict) else None
+    subject = None if outgoing.subject is None else outgoing.subject.reveal()
+    return hashlib.sha256(canon.encode([outgoing.principal, groups, subject])).digest()
 
 
 async def _pages(watched: Watched, outgoing: Outgoing, *, exact: bool) -> Told:

@@ -232,7 +232,7 @@ class ManyUpstreams:
             if entries is not None and uri in entries.of
         }
         # A list longer than what is remembered must still be found in.
-        return list(dict.fromkeys([*self._owners.claim(uri, self._clock.monotonic()), *sorted(listed)]))
+        return self._owners.claim(uri, self._clock.monotonic(), listed)
 
     async def _subscribed(self, outgoing: Outgoing) -> dict[str, list[str]]:
         """Share out the addresses of a subscription; what has no single owner is left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 
 _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _VARIABLE = re.compile(r"\{([A-Za-z0-9_.%]+)\}")
+_BRACE = re.compile(r"[{}]")
 
 
 class Names:
@@ -56,26 +57,30 @@ class Names:
 
 
 class Template:
-    """A URI template of level 1 (RFC 6570): literal parts and `{var}`, which stands for one or more but `/`."""
+    """A URI template (RFC 6570): literal parts and `{var}`, which stands for one or more but `/`.
 
-    __slots__ = ("_literals",)
+    One above level 1 makes whatever begins with what stands before its first brace.
+    """
 
-    def __init__(self, literals: tuple[str, ...]) -> None:
+    __slots__ = ("_literals", "_open")
+
+    def __init__(self, literals: tuple[str, ...], *, open_: bool) -> None:
         self._literals = literals
+        self._open = open_
 
     @classmethod
     def parse(cls, text: str) -> Template | None:
-        """Read a template; None when it is no template of level 1.
+        """Read a template; None when nothing can be said about what it makes.
 
-        LIMIT: operators and lists (`{+path}`, `{?a,b}`) are not followed; such addresses must be listed.
+        LIMIT: operators and lists (`{+path}`, `{?a,b}`) are not followed. Such a template makes all that begins as
+        it does; without such a beginning its addresses must be listed.
         """
-        parts = _VARIABLE.split(text)
-        literals = tuple(parts[::2])
-        return (
-            None
-            if len(literals) < 2 or any("{" in part or "}" in part for part in literals)
-            else cls(literals)
-        )
+        literals = tuple(_VARIABLE.split(text)[::2])
+        if not any("{" in part or "}" in part for part in literals):
+            return cls(literals, open_=False)
+        # SECURITY: were it left out, whoever lists an address under it would get the reads of its server.
+        start = _BRACE.split(text, maxsplit=1)[0]
+        return cls((start,), open_=True) if start else None
 
     def matches(self, uri: str) -> bool:
         """Tell whether `uri` is one of the template's. Linear: no template makes it look twice.
@@ -83,7 +88,10 @@ class Template:
         INVARIANT: the first place of each literal is the best one, since what a variable may not hold, `/`, can
         only be in a literal or make every later place wrong too.
         """
-        first, *between, last = self._literals
+        first, *rest = self._literals
+        if not rest:
+            return uri.startswith(first) if self._open else uri == first
+        *between, last = rest
         if not uri.startswith(first) or not uri.endswith(last):
             return False
         at, end = len(first), len(uri) - len(last)
@@ -96,7 +104,7 @@ class Template:
 
 
 class Owners:
-    """Which servers claim an address: by having listed it lately, or by a template. Bounded."""
+    """Which servers claim an address: by having listed it, or by a template. Bounded."""
 
     __slots__ = ("_templates", "_uris")
 
@@ -106,31 +114,46 @@ class Owners:
         self._templates = {name: _Lately[Template](MAX_TEMPLATES // len(names)) for name in names}
 
     def learn(self, upstream: str, method: str, keys: Iterable[str], now: float) -> None:
-        """Take what `upstream` lists: addresses, or templates when `method` says so. `now` is monotonic."""
+        """Take the whole list of `upstream`: addresses, or templates when `method` says so. `now` is monotonic.
+
+        What lapsed and is not in it is forgotten. What did not lapse stays: another caller may have been told it.
+        """
         if method == "resources/list":
             for uri in keys:
                 self._uris[upstream].put(uri, None, now)
+            self._uris[upstream].tidy(now)
         elif method == "resources/templates/list":
             for text in keys:
                 template = Template.parse(text)
                 if template is not None:
                     self._templates[upstream].put(text, template, now)
+            self._templates[upstream].tidy(now)
 
-    def claim(self, uri: str, now: float) -> list[str]:
-        """Name every server that claims `uri`, which may be a template itself.
+    def claim(self, uri: str, now: float, listed: Collection[str] = ()) -> list[str]:
+        """Name every server that claims `uri`, which may be a template itself; none when every claim has lapsed.
 
-        SECURITY: a server that lists an address under the template of another does not get its reads.
+        `listed` names servers that list it just now, whether or not that could be remembered.
+
+        SECURITY: a server that lists an address of another, or one under its template, does not get its reads; nor
+        does it by waiting until the other is away and cannot say again what it has.
         """
-        return [
-            name
-            for name, uris in self._uris.items()
-            if uris.has(uri, now)
-            or any(text == uri or it.matches(uri) for text, it in self._templates[name].fresh(now))
-        ]
+        ever: list[str] = []
+        fresh = False
+        for name, uris in self._uris.items():
+            times = [at for text, at, it in self._templates[name].items() if text == uri or it.matches(uri)]
+            remembered = uris.at(uri)
+            if remembered is not None:
+                times.append(remembered)
+            if name in listed:
+                times.append(now)
+            if times:
+                ever.append(name)
+                fresh = fresh or now - max(times) < CLAIM_S
+        return ever if fresh else []
 
 
 class _Lately(Generic[_T]):
-    """A bounded map whose entries count for `CLAIM_S` seconds; the oldest go first."""
+    """A bounded map whose entries lapse after `CLAIM_S` seconds; the oldest come first, and go first."""
 
     __slots__ = ("_kept", "_most")
 
@@ -144,12 +167,19 @@ class _Lately(Generic[_T]):
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
-    def has(self, key: str, now: float) -> bool:
-        kept = self._kept.get(key)
-        return kept is not None and now - kept[0] < CLAIM_S
+    def tidy(self, now: float) -> None:
+        """Forget what has lapsed."""
+        while self._kept and now - next(iter(self._kept.values()))[0] >= CLAIM_S:
+            self._kept.popitem(last=False)
 
-    def fresh(self, now: float) -> list[tuple[str, _T]]:
-        return [(key, value) for key, (at, value) in self._kept.items() if now - at < CLAIM_S]
+    def at(self, key: str) -> float | None:
+        """Return when `key` was put, None when it is not there."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept[0]
+
+    def items(self) -> Iterator[tuple[str, float, _T]]:
+        """Yield each key with when it was put, and its value."""
+        return ((key, at, value) for key, (at, value) in self._kept.items())
 
 
 def encode_name(name: str) -> bytes:

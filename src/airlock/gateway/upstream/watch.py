@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Final, NoReturn, Protocol
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
+from airlock.gateway import body
 from airlock.gateway.upstream.port import Heard
 
 __all__ = ["Watch"]
@@ -24,6 +25,9 @@ MAX_LISTENERS: Final = 64
 # SECURITY: what a server says before the acknowledgement must not fill the memory.
 MAX_EARLY: Final = 1024
 """LIMIT: changes kept for one subscription until it is acknowledged."""
+
+MAX_EARLY_BYTES: Final = 4 * 1024 * 1024
+"""LIMIT: bytes of these, as JSON."""
 
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _UPDATED = "notifications/resources/updated"
@@ -139,7 +143,8 @@ class _Listener:
         self.methods = methods
         self.uris: list[str] = []
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._early: dict[tuple[str, str], dict[str, object]] | None = {}
+        self._early: dict[tuple[str, str], tuple[dict[str, object], int]] | None = {}
+        self._early_bytes = 0
 
     def wants(self, method: str, uri: object) -> bool:
         if method != _UPDATED:
@@ -153,12 +158,16 @@ class _Listener:
         if self._early is None:
             self._say(method, params)
         elif len(self._early) < MAX_EARLY:
-            self._early[method, str(params.get("uri"))] = params
+            key, size = (method, str(params.get("uri"))), len(body.encode(params))
+            _, before = self._early.get(key, (None, 0))
+            held = self._early_bytes - before + size
+            if held <= MAX_EARLY_BYTES:
+                self._early[key], self._early_bytes = (params, size), held
 
     def acknowledge(self, notifications: dict[str, object]) -> None:
         self._say("notifications/subscriptions/acknowledged", {"notifications": notifications})
         early, self._early = self._early or {}, None
-        for (method, _), params in early.items():
+        for (method, _), (params, _size) in early.items():
             self._say(method, params)
 
     def _say(self, method: str, params: dict[str, object]) -> None:

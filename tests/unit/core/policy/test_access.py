@@ -76,6 +76,39 @@ def test_an_encoded_slash_ends_a_segment_too() -> None:
     assert not Glob.of("file:///docs/*/key", paths=True).matches("file:///docs/private%2Fkey")
 
 
+@pytest.mark.parametrize("cut", ["?", "#", "%3F", "%23"])
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("file:///srv/*.txt", "file:///srv/secret.key{}.txt"),
+        ("file:///srv/*.txt", "file:///srv/{}.txt"),
+        ("file:///srv/*/public.md", "file:///srv/secret.key{}/public.md"),
+        ("file:///srv/**/readme.md", "file:///srv/private/key{}/readme.md"),
+        ("http://*.example.com/**", "http://evil.com{}.example.com/x"),
+        ("http://**.example.com/*", "http://evil.com/a{}.example.com/x"),
+        ("**/public", "file:///secret{}/public"),
+        ("db://*/rows?q=*", "db://t{}/rows?q=1"),
+        ("db://t/rows?q=*&limit=1", "db://t/rows?q=1{}&limit=1"),
+    ],
+)
+def test_no_wildcard_but_the_last_takes_a_query_or_fragment(pattern: str, text: str, cut: str) -> None:
+    glob = Glob.of(pattern, paths=True)
+    assert not glob.matches(text.format(cut))
+    assert glob.matches(text.format("a"))
+
+
+@pytest.mark.parametrize("cut", ["?", "#", "%3F", "%23"])
+def test_the_wildcard_that_ends_a_pattern_takes_a_query_and_fragment_too(cut: str) -> None:
+    for pattern in ("file:///srv/*", "file:///srv/**", "file:///*/**", "file:///srv/*.txt**"):
+        glob = Glob.of(pattern, paths=True)
+        assert glob.matches(f"file:///srv/a.txt{cut}b=1")
+        assert glob.reaches(f"file:///srv/a.txt{cut}")
+    assert not Glob.of("file:///srv/*", paths=True).matches(f"file:///srv/a{cut}/b")
+    assert Glob.of(f"file:///srv/*{cut}b", paths=True).matches(f"file:///srv/a{cut}b")
+    assert not Glob.of(f"file:///srv/*{cut}b", paths=True).matches(f"file:///srv/a{cut}b{cut}b")
+    assert Glob.of("a*b", paths=False).matches(f"a{cut}b")
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "matches"),
     [
@@ -125,7 +158,7 @@ def test_a_pattern_that_ends_in_its_one_wildcard_takes_all_that_begins_so() -> N
 def test_a_pattern_is_a_uri_in_canonical_form() -> None:
     for good in ("**", "**/x", "file:///docs/**", "db://*/x", "urn:isbn:*", "db:**"):
         assert pattern_problem(good) is None
-    for bad in ("*", "docs/**", "*://x", "file:///a\\b", "file:///a%", "**\\"):
+    for bad in ("*", "docs/**", "*://x", "file:///a\\b", "file:///a%", "**\\", "http://*%23.example.com/**"):
         assert str(pattern_problem(bad)).startswith("must be a URI")
     assert pattern_problem("FILE:///a/../b/**") == "can match nothing: URIs are compared as file:///b/**"
     assert pattern_problem("**/./%7e") == "can match nothing: URIs are compared as **/~"

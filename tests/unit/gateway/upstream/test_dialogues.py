@@ -124,6 +124,34 @@ async def test_one_principal_cannot_take_all_dialogues(monkeypatch):
     await here.upstream.close()
 
 
+@pytest.mark.parametrize(("most", "each"), [(1, 1), (3, 1), (4, 1), (8, 2), (16, 4), (64, 16), (256, 16)])
+async def test_one_principal_never_has_more_than_a_quarter_of_all_dialogues_in_use(most: int, each: int):
+    here = world({"hang": forever, "echo": echo}, most=most)
+    people: list[Message] = [{}, {"form": {}, "url": {}}, {"url": {}}]
+    samplings: list[Message] = [{}, {"context": {}}, {"tools": {}}, {"context": {}, "tools": {}}]
+    clients: list[Message] = [
+        {"sampling": sampling, **({"elicitation": asks} if asks else {}), **({"roots": {}} if roots else {})}
+        for roots in (False, True)
+        for asks in people
+        for sampling in samplings
+    ]
+    hanging = [here.begin(outgoing(name="hang", client=client)) for client in clients]
+    await settle()
+    await settle()
+    assert len(here.server.sessions) == each
+    refused = [task for task in hanging if task.done()]
+    assert len(refused) == len(clients) - each
+    for task in refused:
+        with pytest.raises(UpstreamError, match="too many dialogues"):
+            await task
+    if most > each:
+        await here.result(outgoing(name="echo", principal="bob"))
+    for task in hanging:
+        task.cancel()
+    await settle()
+    await here.upstream.close()
+
+
 async def test_closing_fails_what_is_under_way_and_whatever_comes_later(both):
     here = world({"hang": forever}, streams=both)
     hanging = here.begin(outgoing(name="hang"))

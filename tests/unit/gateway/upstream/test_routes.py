@@ -62,6 +62,8 @@ def test_without_a_server_that_has_no_prefix_a_bare_name_is_nobodys():
         ("x{a}x", "xx", False),
         ("x{a}x", "xxx", True),
         ("{a.b}", "v", True),
+        ("db://x", "db://x", True),
+        ("db://x", "db://xy", False),
     ],
 )
 def test_a_template_of_level_1_is_matched(template: str, uri: str, fits: bool):
@@ -70,11 +72,28 @@ def test_a_template_of_level_1_is_matched(template: str, uri: str, fits: bool):
     assert made.matches(uri) is fits
 
 
-@pytest.mark.parametrize(
-    "text", ["db://x", "{+path}", "{a,b}", "{?q}", "{a*}", "{a:3}", "{", "}", "{}", "x{a}{"]
-)
-def test_what_is_no_template_of_level_1_claims_nothing(text: str):
+UNREAD = ["{+path}", "{a,b}", "{?q}", "{a*}", "{a:3}", "{#a}", "{/a*}", "{", "}", "{}", "{a}{"]
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_what_is_no_template_of_level_1_makes_all_that_begins_as_it_does(text: str):
+    made = Template.parse("file:///" + text)
+    assert made is not None
+    assert made.matches("file:///srv/a?b#c")
+    assert made.matches("file:///")
+    assert not made.matches("file://srv/a")
     assert Template.parse(text) is None
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_a_server_that_lists_an_address_under_any_template_of_another_does_not_get_its_reads(text: str):
+    owners = Owners(["fs", "evil"])
+    owners.learn("fs", TEMPLATES, ["file:///" + text], 0)
+    owners.learn("evil", LIST, ["file:///srv/secret.txt"], 0)
+    owners.learn("evil", TEMPLATES, ["file:///home/{x}"], 0)
+    assert owners.claim("file:///srv/secret.txt", 1) == ["fs", "evil"]
+    assert owners.claim("file:///home/a", 1) == ["fs", "evil"]
+    assert owners.claim("file:///srv/other.txt", 1) == ["fs"]
 
 
 def test_a_server_claims_what_it_listed_and_what_its_templates_make():
@@ -103,6 +122,42 @@ def test_a_claim_holds_for_a_while():
     assert owners.claim("a:1", CLAIM_S) == owners.claim("b:1", CLAIM_S) == []
     owners.learn("git", LIST, ["a:1"], CLAIM_S)
     assert owners.claim("a:1", CLAIM_S) == ["git"]
+
+
+CLAIMS = [(LIST, "file:///a"), (TEMPLATES, "file:///{x}"), (TEMPLATES, "file:///{+x}")]
+
+
+@pytest.mark.parametrize(("method", "key"), CLAIMS)
+@pytest.mark.parametrize(("other", "others"), CLAIMS)
+def test_a_claim_that_lapsed_still_disputes_that_of_another(method: str, key: str, other: str, others: str):
+    owners = Owners(["fs", "evil"])
+    owners.learn("fs", method, [key], 0)
+    for at in (CLAIM_S / 2, CLAIM_S, 100 * CLAIM_S):
+        owners.learn("evil", other, [others], at)
+        assert owners.claim("file:///a", at + 1) == ["fs", "evil"]
+    # Nothing is fresh: they are asked again.
+    assert owners.claim("file:///a", 101 * CLAIM_S) == []
+
+
+@pytest.mark.parametrize(("method", "key"), CLAIMS)
+def test_a_claim_is_given_up_by_a_later_list_without_it(method: str, key: str):
+    owners = Owners(["old", "new"])
+    owners.learn("old", method, [key, "x:y"], 0)
+    owners.learn("new", LIST, ["file:///a"], CLAIM_S)
+    other = LIST if method == TEMPLATES else TEMPLATES
+    owners.learn("old", other, [], CLAIM_S)
+    assert owners.claim("file:///a", CLAIM_S) == ["old", "new"]
+    owners.learn("old", method, ["x:y"], CLAIM_S)
+    assert owners.claim("file:///a", CLAIM_S) == ["new"]
+    assert owners.claim("x:y", CLAIM_S) == ["old"]
+
+
+def test_a_list_for_another_caller_takes_back_no_claim_that_holds():
+    owners = Owners(["fs", "evil"])
+    owners.learn("fs", LIST, ["file:///a"], 0)
+    owners.learn("evil", LIST, ["file:///a"], 0)
+    owners.learn("fs", LIST, [], CLAIM_S - 1)
+    assert owners.claim("file:///a", CLAIM_S - 1) == ["fs", "evil"]
 
 
 def test_no_server_pushes_out_what_another_listed(monkeypatch: pytest.MonkeyPatch):

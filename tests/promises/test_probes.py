@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airlock.gateway import app as gateway_app
+from airlock.gateway import probes
 from tests.fakes.world import Got, World
 
 
@@ -30,13 +30,13 @@ class Stuck:
 
 
 def test_readiness_waits_two_seconds_for_the_store() -> None:
-    assert gateway_app.READY_WAIT_S == 2
+    assert probes.READY_WAIT_S == 2
 
 
 async def test_a_store_that_says_nothing_is_503_and_the_next_probe_asks_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gateway_app, "READY_WAIT_S", 0.01)
+    monkeypatch.setattr(probes, "READY_WAIT_S", 0.01)
     world, store = World(), Stuck()
     world.gate.store = store  # type: ignore[assignment]
     got = await probe(world)

@@ -45,18 +45,16 @@ from airlock.gateway.modern.admission import (
     unauthenticated,
 )
 from airlock.gateway.oauth import ResourceServer
+from airlock.gateway.probes import Probes
 from airlock.gateway.responders import later, left, older
 from airlock.gateway.streams import Told
 
 __all__ = ["App", "Fronts"]
 
 NAME_CHARS = 128
-READY_WAIT_S = 2.0
 _LONGEST_S = 365 * 86400.0
 
 _TEXT = b"text/plain; charset=utf-8"
-_OK = b'{"status":"ok"}'
-_UNAVAILABLE = b'{"status":"unavailable"}'
 _MODERN = REVISION.encode("ascii")
 _LISTEN = "subscriptions/listen"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -93,6 +91,7 @@ class App:
         govern = methods.entry(gate)
         self._govern = govern if self._metrics is None else timed(self._metrics, govern)
         self._draining = asyncio.Event()
+        self._probes = Probes(gate)
         self._page = ApprovePage(
             keys=gate.confirmations.keys,
             store=gate.store,
@@ -103,7 +102,6 @@ class App:
             who=identity.approver,
         )
         self._max_request_bytes = max_request_bytes
-        self._ping: asyncio.Task[None] | None = None
 
     @property
     def direct(self) -> Direct:
@@ -118,7 +116,7 @@ class App:
         if path == "/mcp":
             await self._mcp(scope, receive, send)
         elif path in {"/healthz", "/readyz"}:
-            await self._probe(scope, send)
+            await self._probes(scope, send)
         elif path.startswith(PREFIX):
             await self._page(scope, receive, send)
         elif self._oauth is not None and (told := self._oauth.metadata(scope["method"], path)) is not None:
@@ -400,32 +398,6 @@ class App:
         message = jsonrpc.error(refusal.id, refusal.code, f"airlock: {refusal.reason}", refusal.data)
         return Answer(refusal.status, body.encode(message))
 
-    async def _probe(self, scope: Scope, send: Send) -> None:
-        if scope["method"] not in {"GET", "HEAD"}:
-            await respond(send, 405, b"use GET\n", _TEXT, [(b"allow", b"GET, HEAD")])
-        elif scope["path"] == "/healthz" or await self._ready():
-            await respond(send, 200, _OK)
-        else:
-            await respond(send, 503, _UNAVAILABLE)
-
-    async def _ready(self) -> bool:
-        """Ask the store, sharing one question among concurrent probes.
-
-        A question that outlasts the wait is abandoned, not cancelled; the next probe asks anew, so one stuck
-        connection never pins the answer. SPEC: gateway.md 1.5.
-        """
-        ping = self._ping
-        if ping is None or ping.done():
-            ping = asyncio.create_task(self._gate.store.ping())
-            ping.add_done_callback(_seen)
-            self._ping = ping
-        done, _ = await asyncio.wait({ping}, timeout=READY_WAIT_S)
-        if not done:
-            if self._ping is ping:
-                self._ping = None
-            return False
-        return not ping.cancelled() and ping.exception() is None
-
 
 def _left_s(principal: Principal, now: float) -> float | None:
     """How long the caller's token is good after `now`, in seconds; None for a caller without one."""
@@ -440,12 +412,6 @@ def _nobody(message: object) -> Refusal:
         request_id = message.get("id") if jsonrpc.usable_id(message.get("id")) else None
         method = message["method"] if isinstance(message.get("method"), str) else None
     return unauthenticated(request_id, method, None)
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    """Look at an abandoned ping's exception, so that nothing complains that nobody did."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _name(text: str | None) -> str | None:

@@ -36,7 +36,11 @@ class Got(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        """The message of the answer: of a stream, the last one."""
+        if self.headers.get("content-type") != "text/event-stream":
+            return json.loads(self.body)
+        data = [line.removeprefix(b"data: ") for line in self.body.splitlines() if line.startswith(b"data: {")]
+        return json.loads(data[-1])
 
     @property
     def error(self) -> tuple[int, Any, Any]:
@@ -66,6 +70,8 @@ class Line:
     async def whole(self) -> Got:
         """The answer, to its end."""
         status, headers = await self.head()
+        if headers.get("transfer-encoding") == "chunked":
+            return Got(status, headers, await self._reader.readuntil(b"0\r\n\r\n"))
         length = headers.get("content-length")
         body = await (self._reader.read() if length is None else self._reader.readexactly(int(length)))
         return Got(status, headers, body)

@@ -39,7 +39,9 @@ class Got(msgspec.Struct, frozen=True):
         """The message of the answer: of a stream, the last one."""
         if self.headers.get("content-type") != "text/event-stream":
             return json.loads(self.body)
-        data = [line.removeprefix(b"data: ") for line in self.body.splitlines() if line.startswith(b"data: {")]
+        data = [
+            line.removeprefix(b"data: ") for line in self.body.splitlines() if line.startswith(b"data: {")
+        ]
         return json.loads(data[-1])
 
     @property

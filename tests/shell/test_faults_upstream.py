@@ -30,7 +30,7 @@ from tests.fakes.processes import YES, Running, bearer, gateway, post, rule
 
 # Half a second to connect and two in all, where the gateway has ten and sixty: nothing else is changed.
 IMPATIENT = (
-    "from airlock.gateway import backs as s; real = s.ClientLimits;"
+    "from airlock.gateway import oneback as s; real = s.ClientLimits;"
     " s.ClientLimits = lambda **given: real(**{**given, 'connect_s': 0.5, 'total_s': 2.0});"
     " from airlock.cli.compat import mcp_airlock as m; m()"
 )

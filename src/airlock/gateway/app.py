@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,7 +32,7 @@ from airlock.gateway.approve import PREFIX, ApprovePage
 from airlock.gateway.door import Door, era_of
 from airlock.gateway.eras import Era, Heard
 from airlock.gateway.gate import Answer, Gate
-from airlock.gateway.legacy.front import LegacyFront, Plain
+from airlock.gateway.legacy.replies import Plain
 from airlock.gateway.limits import Limits, ScopePeer
 from airlock.gateway.metrics import PATH, Page, timed
 from airlock.gateway.modern.admission import (
@@ -48,6 +49,9 @@ from airlock.gateway.oauth import ResourceServer
 from airlock.gateway.probes import Probes
 from airlock.gateway.responders import later, left, older
 from airlock.gateway.streams import Told
+
+if TYPE_CHECKING:
+    from airlock.gateway.legacy.front import LegacyFront
 
 __all__ = ["App", "Fronts"]
 

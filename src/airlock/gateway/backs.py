@@ -5,17 +5,16 @@ Knows which class speaks what; nothing is asked of a server here. SPEC: mcp.md 1
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 
 from airlock.core.ports import Clock
 from airlock.core.secret import Secret
 from airlock.edge.child import Command, minimal_environment, spellings
-from airlock.edge.httpc import ClientLimits, HttpClient, header_line
+from airlock.edge.httpc import header_line
 from airlock.edge.httpurl import parse_upstream
 from airlock.edge.ids import SystemIds
 from airlock.edge.tokenexchange import TokenExchange
+from airlock.gateway.oneback import client_for, target_of
 from airlock.gateway.upstream import dialogue
 from airlock.gateway.upstream.credentials import Exchanged
 from airlock.gateway.upstream.evidence import Wire
@@ -34,19 +33,7 @@ from airlock.gateway.upstream.probe import HttpProbe, StdioProbe
 from airlock.gateway.upstream.stdio import StdioUpstream
 from airlock.gateway.upstreamsfile import Local, Remote, UpstreamSpec, WantedEra
 
-__all__ = ["open_all", "open_one", "seeds_own", "target_of"]
-
-
-def target_of(spec: UpstreamSpec) -> str:
-    """Return what a ticket binds as the server: an address with a fingerprint for its query, or one of the command.
-
-    SECURITY: a ticket is readable by whoever holds it; a query and a command line may hold a credential.
-    LIMIT: the path of an address stays readable, and a short query can be guessed from its fingerprint.
-    """
-    if isinstance(spec.at, Local):
-        return "stdio:" + _fingerprint("\0".join(spec.at.argv))
-    before, _, query = spec.at.url.partition("?")
-    return f"{before}?{_fingerprint(query)}" if query else spec.at.url
+__all__ = ["open_all", "open_one"]
 
 
 def open_all(
@@ -68,13 +55,8 @@ def open_one(
     return _local(spec, spec.at, inherit, clock, say)
 
 
-def seeds_own(spec: UpstreamSpec, at: Remote) -> HttpUpstream:
-    """Open one server of revision 2026-07-28, which is asked nothing but what clients ask."""
-    return HttpUpstream(_client(spec, at), at.authorization, target_of(spec))
-
-
 def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], None]) -> Negotiated:
-    client, ids = _client(spec, at), SystemIds()
+    client, ids = client_for(spec, at), SystemIds()
     lines = b"".join(header_line(name.encode("ascii"), _bytes(value)) for name, value in at.headers)
     fixed = lines
     if at.authorization is not None:
@@ -87,12 +69,12 @@ def _remote(spec: UpstreamSpec, at: Remote, clock: Clock, say: Callable[[str], N
     target, limits = target_of(spec), dialogue.Limits(quiet_s=spec.limits.timeout_s)
 
     def older(wire: Wire) -> Upstream:
-        return LegacyUpstream(dialers[wire], ids, version=version("airlock"), target=target, limits=limits)
+        return LegacyUpstream(dialers[wire], ids, version=_version(), target=target, limits=limits)
 
     return Negotiated(
         HttpUpstream(client, at.authorization, target, lines, exchanged),
         older,
-        probe=HttpProbe(client, fixed, dialers, version=version("airlock")),
+        probe=HttpProbe(client, fixed, dialers, version=_version()),
         clock=clock,
         ids=ids,
         say=say,
@@ -115,7 +97,7 @@ def _local(
         return LegacyUpstream(
             StdioDialer(command, say=say),
             ids,
-            version=version("airlock"),
+            version=_version(),
             target=target,
             most=MOST_PROCESSES,
             limits=dialogue.Limits(quiet_s=bounds.timeout_s),
@@ -125,20 +107,13 @@ def _local(
     return Negotiated(
         modern,
         older,
-        probe=StdioProbe(StdioDialer(command, say=say), version=version("airlock")),
+        probe=StdioProbe(StdioDialer(command, say=say), version=_version()),
         clock=clock,
         ids=ids,
         say=say,
         target=target,
         forced=_forced(spec),
         prepare=modern.begin,
-    )
-
-
-def _client(spec: UpstreamSpec, at: Remote) -> HttpClient:
-    limits = spec.limits
-    return HttpClient(
-        parse_upstream(at.url), ClientLimits(total_s=limits.timeout_s, max_body_bytes=limits.max_bytes)
     )
 
 
@@ -149,13 +124,15 @@ def _forced(spec: UpstreamSpec) -> Era | None:
     return None if spec.era is WantedEra.AUTO else Era(spec.era.value)
 
 
-def _fingerprint(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
 def _bytes(secret: Secret) -> bytes:
     return secret.reveal().encode("utf-8", "surrogateescape")
 
 
 def _named(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
     return lambda line: say(f"{name}: {line}")
+
+
+def _version() -> str:
+    from importlib.metadata import version  # it costs more than all of this module
+
+    return version("airlock")

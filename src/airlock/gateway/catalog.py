@@ -23,8 +23,7 @@ from airlock.gateway import dryrun, outgoing
 from airlock.gateway.dryrun import DryRun
 from airlock.gateway.meta import UNAVAILABLE
 from airlock.gateway.modern.paramheaders import Mirror, mirrors
-from airlock.gateway.upstream.many import MergedAnswer
-from airlock.gateway.upstream.port import Answer, Upstream
+from airlock.gateway.upstream.port import Answer, MergedAnswer, Upstream
 
 __all__ = ["Catalog", "CatalogUnavailable"]
 

@@ -23,12 +23,12 @@ from airlock.gateway.confirm import Settings
 from airlock.gateway.listings import Listings
 from airlock.gateway.modern.admission import METHODS
 from airlock.gateway.outofband import Approvers
-from airlock.gateway.pending import Prompts
 from airlock.gateway.upstream.port import Upstream
-from airlock.gateway.upstream.shared import SharedListens
 
 if TYPE_CHECKING:
     from airlock.gateway.hygiene import Cleaner
+    from airlock.gateway.pending import Prompts
+    from airlock.gateway.upstream.shared import SharedListens
 
 __all__ = ["Answer", "Gate", "Snapshot", "served"]
 

@@ -9,12 +9,10 @@ from collections.abc import Callable, Coroutine
 
 from airlock.core.principal import Principal
 from airlock.edge.trace import Trace
-from airlock.gateway import flow, listening, listing, reading
+from airlock.gateway import flow, listing
 from airlock.gateway.advertised import LISTEN
 from airlock.gateway.gate import Answer, Gate
-from airlock.gateway.legacy.hold import Confirmations
 from airlock.gateway.modern.admission import METHODS, Request
-from airlock.gateway.unable import Unable, shows_forms
 
 __all__ = ["Govern", "entry", "govern"]
 
@@ -26,6 +24,10 @@ def entry(gate: Gate) -> Govern:
     """Return `govern` for modern clients; beyond the seed's door it regards what they can show."""
     if not gate.snapshot.wide:
         return govern
+    # Imported on use, here and below: the seed's door starts without what it does not serve.
+    from airlock.gateway.legacy.hold import Confirmations
+    from airlock.gateway.unable import Unable, shows_forms
+
     unable = Unable(Confirmations(gate.clock))
 
     async def governed(gate: Gate, request: Request, principal: Principal, trace: Trace) -> Answer:
@@ -43,5 +45,9 @@ async def govern(gate: Gate, request: Request, principal: Principal, trace: Trac
     if request.method in METHODS:
         return await listing.passed(gate, request, principal, trace)
     if request.method == LISTEN:
+        from airlock.gateway import listening
+
         return await listening.listen(gate, request, principal, trace, gate.changes)
+    from airlock.gateway import reading
+
     return await reading.read(gate, request, principal, trace)

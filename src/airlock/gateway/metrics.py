@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Final
 
 from airlock.core.audit.record import Subject
@@ -194,7 +193,7 @@ class Page:
         self._queued = queued
         self._common = {} if worker is None else {"worker": str(worker)}
         self._about = {
-            "version": version("airlock"),
+            "version": _version(),
             "python": platform.python_version(),
         }
 
@@ -277,3 +276,9 @@ def _family(name: str, kind: str, text: str, label: str, values: dict[str, int])
 
 def _one(name: str, text: str, value: int) -> Family:
     return Family(name, "gauge", text, (Sample((), value),))
+
+
+def _version() -> str:
+    from importlib.metadata import version  # it costs more than all of this module
+
+    return version("airlock")

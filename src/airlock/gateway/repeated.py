@@ -20,8 +20,6 @@ from airlock.gateway.meta import ISOLATED
 from airlock.gateway.modern import mirrors, paramheaders
 from airlock.gateway.modern.admission import Refusal, Request
 from airlock.gateway.upstream.http import HttpUpstream
-from airlock.gateway.upstream.many import ManyUpstreams
-from airlock.gateway.upstream.negotiate import Negotiated
 
 __all__ = ["RECENT_S", "in_doubt", "refused", "sifted"]
 
@@ -107,6 +105,10 @@ async def _mismatch(
 
 def _looks_itself(gate: Gate, name: str) -> bool:
     upstream = gate.upstream
+    # Imported on use: the seed's door starts without them.
+    from airlock.gateway.upstream.many import ManyUpstreams
+    from airlock.gateway.upstream.negotiate import Negotiated
+
     if isinstance(upstream, Negotiated | ManyUpstreams):
         return upstream.compares_headers(name)
     return isinstance(upstream, HttpUpstream)

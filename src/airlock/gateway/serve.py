@@ -26,13 +26,12 @@ from airlock.edge.ids import SystemIds
 from airlock.edge.log import Log
 from airlock.edge.settings import Environment
 from airlock.edge.trace import Trace
-from airlock.gateway import backs, methods, oauth, parts, settings
+from airlock.gateway import methods, oauth, oneback, parts, settings
 from airlock.gateway.app import App, Fronts
 from airlock.gateway.approvalsettings import ApprovalSettings, approval_settings
 from airlock.gateway.catalog import Catalog
 from airlock.gateway.confirm import Settings
 from airlock.gateway.gate import Answer, Gate, Snapshot
-from airlock.gateway.legacy.front import LegacyFront, LegacySettings
 from airlock.gateway.metrics import Metrics, timed
 from airlock.gateway.modern.admission import Request
 from airlock.gateway.outofband import Approvers, open_notifier
@@ -40,16 +39,15 @@ from airlock.gateway.parts import Audit
 from airlock.gateway.reload import Reloader, read_pair
 from airlock.gateway.settings import Defaults, Flags, Limits
 from airlock.gateway.tracing import open_tracer
-from airlock.gateway.upstream.many import ManyUpstreams
-from airlock.gateway.upstream.negotiate import Negotiated
 from airlock.gateway.upstream.port import Upstream
-from airlock.gateway.upstream.shared import SharedListens
 from airlock.gateway.upstreamsfile import Remote, UpstreamSpec
 from airlock.gateway.warnings import startup_warnings
 from airlock.gateway.watching import Watching, recorder
 
 if TYPE_CHECKING:
     from airlock.gateway.hygiene import Cleaner
+    from airlock.gateway.legacy.front import LegacyFront
+    from airlock.gateway.upstream.shared import SharedListens
 
 __all__ = ["STRICT_STATUS", "serve"]
 
@@ -196,11 +194,11 @@ class _Start:
             clock=clock,
             ids=ids,
             log=log,
-            target=backs.target_of(self.specs[0]) if flags.upstreams is None else "",
+            target=oneback.target_of(self.specs[0]) if flags.upstreams is None else "",
             approvers=approvers,
             tracer=self.tracer,
             prompts=self.watching.prompts(store, clock),
-            listens=SharedListens(upstream) if self.wide else None,
+            listens=self._listens(upstream),
         )
         legacy = self._legacy(gate, metrics) if self.wide else None
         port = sock.getsockname()[1]
@@ -222,8 +220,9 @@ class _Start:
         reloader = Reloader(gate, flags, env, self.specs)
 
         def ready() -> None:
-            if isinstance(upstream, Negotiated | ManyUpstreams):
-                upstream.begin()
+            begin = getattr(upstream, "begin", None)
+            if begin is not None:
+                begin()
             if flags.workers == 1:
                 log.line(f"listening on {_address(sock)} ({self._described()})")
             if self.early.came:
@@ -267,14 +266,27 @@ class _Start:
     def _upstream(self, clock: SystemClock) -> Upstream:
         """Open what is behind the gateway. The seed's one server of revision 2026-07-28 is never probed."""
         only = self.specs[0]
+        if self.flags.upstreams is None and isinstance(only.at, Remote) and not self.wide:
+            return oneback.seeds_own(only, only.at)
+        # Imported on use: the seed's door starts without what it does not serve.
+        from airlock.gateway import backs
+
         if self.flags.upstreams is not None:
             return backs.open_all(self.specs, self.env.all(), clock, self.log.line)
-        if isinstance(only.at, Remote) and not self.wide:
-            return backs.seeds_own(only, only.at)
         return backs.open_one(only, self.env.all(), clock, self.log.line)
+
+    def _listens(self, upstream: Upstream) -> SharedListens | None:
+        """Let subscribers share streams of the upstream, where older clients keep one open each."""
+        if not self.wide:
+            return None
+        from airlock.gateway.upstream.shared import SharedListens
+
+        return SharedListens(upstream)
 
     def _legacy(self, gate: Gate, metrics: Metrics | None) -> LegacyFront:
         """The front of older clients, whose requests take the same governed way."""
+        from airlock.gateway.legacy.front import LegacyFront, LegacySettings
+
         inside = methods.govern if metrics is None else timed(metrics, methods.govern)
 
         async def govern(request: Request, principal: Principal, trace: Trace) -> Answer:

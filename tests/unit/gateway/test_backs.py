@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from airlock.core.secret import Secret
-from airlock.gateway import backs
+from airlock.gateway import backs, oneback
 from airlock.gateway.upstreamsfile import Local, Remote, UpstreamSpec, spec_of_command
 from tests.fakes.world import StillClock
 
@@ -36,7 +36,7 @@ def test_the_query_of_an_address_is_in_no_target(before: str, query: str):
     assert isinstance(one.at, Remote)
     expected = f"{before}?{hashlib.sha256(query.encode()).hexdigest()[:16]}"
     opened = backs.open_one(one, {}, StillClock(), lambda _: None)
-    targets = {backs.target_of(one), backs.seeds_own(one, one.at).target("t"), opened.target("t")}
+    targets = {oneback.target_of(one), oneback.seeds_own(one, one.at).target("t"), opened.target("t")}
     assert targets == {expected}
     assert KEY not in expected
 
@@ -47,14 +47,14 @@ def test_the_query_of_an_address_is_in_no_target(before: str, query: str):
 def test_an_address_without_a_query_is_bound_as_it_was_written(url: str):
     one = remote(url)
     assert isinstance(one.at, Remote)
-    assert backs.target_of(one) == backs.seeds_own(one, one.at).target(None) == url
+    assert oneback.target_of(one) == oneback.seeds_own(one, one.at).target(None) == url
 
 
 def test_servers_that_differ_in_anything_have_different_targets():
     urls = ("http://h/m", "http://h/m?a=1", "http://h/m?a=2", "http://h/n?a=1", "http://h/m?a=1?")
     commands = (("s",), ("s", "a"), ("sa",), ("s", "--key=" + KEY))
-    targets = [backs.target_of(remote(url)) for url in urls]
-    targets += [backs.target_of(spec_of_command(argv)) for argv in commands]
+    targets = [oneback.target_of(remote(url)) for url in urls]
+    targets += [oneback.target_of(spec_of_command(argv)) for argv in commands]
     assert len(set(targets)) == len(targets)
     assert KEY not in "".join(targets)
 

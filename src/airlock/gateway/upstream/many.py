@@ -11,8 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from airlock.core.errors import UpstreamError, UpstreamFailure
 from airlock.core.grant import Grant
 from airlock.core.ports import Clock
@@ -35,7 +33,7 @@ from airlock.gateway.upstream.merge import (
     usable,
 )
 from airlock.gateway.upstream.negotiate import Negotiated
-from airlock.gateway.upstream.port import Answer, Heard, MergedReply, Outgoing
+from airlock.gateway.upstream.port import Answer, Heard, MergedAnswer, MergedReply, Outgoing
 from airlock.gateway.upstream.routes import Names, Owners, rebuilt
 
 __all__ = ["ISOLATED", "UNAVAILABLE", "Health", "ManyUpstreams", "Member", "MergedAnswer"]
@@ -46,12 +44,6 @@ MAX_LISTENS: Final = 1024
 _REFRESH_S = 1.0
 _MAX_CALLERS = 512  # LIMIT: callers whose last refresh is remembered
 _RESOURCES = ("resources/list", "resources/templates/list")
-
-
-class MergedAnswer(Answer, frozen=True):
-    """An answer put together from several upstreams. `own` goes into the result's `_meta`, as of a MergedReply."""
-
-    own: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 class ManyUpstreams:

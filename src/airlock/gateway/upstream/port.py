@@ -16,7 +16,7 @@ from airlock.core.secret import Secret
 from airlock.edge.httpanswer import Reply
 from airlock.gateway.eras import Era, Heard
 
-__all__ = ["Answer", "Era", "Heard", "MergedReply", "Outgoing", "Upstream"]
+__all__ = ["Answer", "Era", "Heard", "MergedAnswer", "MergedReply", "Outgoing", "Upstream"]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -46,6 +46,12 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     message: dict[str, object]
     result: dict[str, object] | None
+
+
+class MergedAnswer(Answer, frozen=True):
+    """An answer put together from several upstreams. `own` goes into the result's `_meta`, as of a MergedReply."""
+
+    own: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 class MergedReply(Reply, frozen=True, gc=False):

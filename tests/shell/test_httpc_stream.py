@@ -17,9 +17,10 @@ import pytest
 import uvloop
 
 from airlock.core.errors import UpstreamError, UpstreamFailure
-from airlock.edge.httpc import ClientLimits, HttpClient, Stream, header_line, parse_target
+from airlock.edge.httpc import ClientLimits, HttpClient, Stream, header_line
 from airlock.edge.httpconn import Connection
 from airlock.edge.httpstream import Incoming
+from airlock.edge.httpurl import parse_upstream
 from tests.fakes import hostile
 from tests.fakes.faultproxy import FaultProxy, half_close, stall, truncate
 from tests.fakes.hostile import Hostile, Peer, Request
@@ -70,7 +71,7 @@ class Client:
     """A client for one server, closed at the end, which then holds nothing."""
 
     def __init__(self, url: str, limits: ClientLimits = LIMITS, tls: ssl.SSLContext | None = None) -> None:
-        self.http = HttpClient(parse_target(url), limits, ssl_context=tls)
+        self.http = HttpClient(parse_upstream(url), limits, ssl_context=tls)
 
     async def __aenter__(self) -> Client:
         return self

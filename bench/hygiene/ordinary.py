@@ -59,7 +59,7 @@ def _package_lock(chance: random.Random) -> str:
     packages = {
         f"node_modules/js-tokens-{n}": {
             "version": f"{n}.4.1",
-            "resolved": f"https://registry.npmjs.org/js-tokens/-/js-tokens-{n}.4.1.tgz",
+            "resolved": f"https://packages.example/js-tokens/-/js-tokens-{n}.4.1.tgz",
             "integrity": "sha512-" + _base64(chance, 64),
         }
         for n in range(5)

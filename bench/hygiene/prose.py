@@ -230,7 +230,7 @@ _CODE = (
     "git clone git@github.com:a/b.git && cd b && make token",
     "ssh://git@git.example.org:2222/a/b.git",
     "http://[::1]:8080/@scope/name@1.2.3",
-    "https://registry.npmjs.org/@babel/core/-/core-7.24.0.tgz",
+    "https://packages.example/@babel/core/-/core-7.24.0.tgz",
     "https://user@example.org:8443/path",
     "mailto:bob@example.org?subject=token",
     "npm_config_registry=https://registry.example.org npm_package_name=shop",

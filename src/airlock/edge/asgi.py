@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 __all__ = [
-    "App", "BodyTooLarge", "ClientGone", "Message", "Receive", "Responder", "Scope", "Send", "read_body", "respond",
+    "App", "BodyTooLarge", "ClientGone", "Message", "Receive", "Responder", "Scope", "Send", "left", "read_body",
+    "respond",
 ]  # fmt: skip
 
 Scope = MutableMapping[str, Any]
@@ -57,6 +58,12 @@ async def read_body(receive: Receive, limit: int, declared: int | None) -> bytes
             raise BodyTooLarge
         parts.append(part)
     return b"".join(parts)
+
+
+async def left(receive: Receive) -> None:
+    """Return when the client has left, its body being read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def respond(

@@ -21,7 +21,17 @@ from airlock.core.wire import jsonrpc
 from airlock.core.wire.strict import StrictError
 from airlock.edge import recording
 from airlock.edge import trace as traces
-from airlock.edge.asgi import BodyTooLarge, ClientGone, Receive, Responder, Scope, Send, read_body, respond
+from airlock.edge.asgi import (
+    BodyTooLarge,
+    ClientGone,
+    Receive,
+    Responder,
+    Scope,
+    Send,
+    left,
+    read_body,
+    respond,
+)
 from airlock.edge.frontlimits import Direct, Line, Peer
 from airlock.edge.headers import Headers, declared_length
 from airlock.edge.identity.resolve import CHALLENGE, Identity
@@ -47,7 +57,7 @@ from airlock.gateway.modern.admission import (
 )
 from airlock.gateway.oauth import ResourceServer
 from airlock.gateway.probes import Probes
-from airlock.gateway.responders import later, left, older
+from airlock.gateway.responders import later, older
 from airlock.gateway.streams import Told
 
 if TYPE_CHECKING:

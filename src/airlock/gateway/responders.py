@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
-from airlock.edge.asgi import Receive, Responder, Send, respond
+from airlock.edge.asgi import Receive, Responder, Send, left, respond
 from airlock.gateway import streams
 from airlock.gateway.gate import Answer
 from airlock.gateway.legacy.replies import Plain, Streaming
 
-__all__ = ["later", "left", "older"]
+__all__ = ["later", "older"]
 
 
 def older(answered: Plain | Streaming, left_s: float | None = None) -> Responder:
@@ -49,9 +49,3 @@ def older(answered: Plain | Streaming, left_s: float | None = None) -> Responder
 def later(answer: Answer) -> Responder:
     """Return what writes the answer to a client that is to wait first."""
     return older(Plain(answer.status, answer.body, ((b"retry-after", b"%d" % answer.retry_after_s),)))
-
-
-async def left(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from airlock.core.wire import sse
-from airlock.edge.asgi import Receive, Responder, Send, respond
+from airlock.edge.asgi import Receive, Responder, Send, left, respond
 from airlock.gateway import body, meta
 from airlock.gateway.eras import Heard
 from airlock.gateway.gate import Answer
@@ -76,7 +76,7 @@ def streamed(work: Callable[[Heard], Awaitable[Answer]], told: Told) -> Responde
 
     async def responder(receive: Receive, send: Send) -> None:
         running = asyncio.ensure_future(work(told))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(left(receive))
         for task in (running, leaving):
             task.add_done_callback(lambda _: told.came.set())
         try:
@@ -114,9 +114,3 @@ async def _write(
         await send({"type": "http.response.body", "body": sse.event(answer.body)})
     else:
         await respond(send, answer.status, answer.body)
-
-
-async def _left(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
